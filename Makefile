@@ -1,0 +1,49 @@
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+ARGS   ?=
+
+.PHONY: help venv test test-real test-clients run config format clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+venv: $(STAMP) ## Create .venv and install Loopline with its development tools
+
+# Installed again only when pyproject.toml has changed.
+$(STAMP): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --editable '.[dev]'
+	@touch $@
+
+test: $(STAMP) ## Lint, format check, types, tests with coverage (all but real and clients)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/pytest --cov --cov-report=term $(ARGS)
+
+# pytest exits with 5 when it has collected no test at all: nothing to run is not a failure.
+test-real: $(STAMP) ## Tests against a real inference server
+	$(BIN)/pytest -m real $(ARGS) || [ $$? -eq 5 ]
+
+test-clients: $(STAMP) ## Tests that drive real client programs
+	$(BIN)/pytest -m clients $(ARGS) || [ $$? -eq 5 ]
+
+run: $(STAMP) ## Serve with ARGS, for example: make run ARGS="--upstream http://127.0.0.1:8000/v1"
+	$(BIN)/loopline serve $(ARGS)
+
+config: $(STAMP) ## Write config/loopline.example.toml from the settings
+	$(BIN)/python -c 'from proxy.settings import example; print(example(), end="")' > config/loopline.example.toml.tmp
+	mv config/loopline.example.toml.tmp config/loopline.example.toml
+
+format: $(STAMP) ## Format and fix what can be fixed
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+clean: ## Remove caches, builds and .venv
+	rm -rf $(VENV) build dist *.egg-info .coverage htmlcov .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find proxy tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""Who a client is and whether it may come in: pure decisions."""

@@ -1,0 +1,214 @@
+"""The composition root: the only file that knows every class. Builds, starts in order, stops in reverse."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import signal
+import sys
+import time
+from contextlib import AsyncExitStack
+
+import uvloop
+from aiohttp import web
+
+from proxy import __version__
+from proxy.conversation.memory import MemoryStore
+from proxy.models.cache import CatalogCache
+from proxy.models.catalog import Names
+from proxy.server.door import Door, answer_errors, name_request
+from proxy.server.models import ModelsRoute
+from proxy.server.operations import OperationsRoute
+from proxy.server.responses import ResponsesRoute
+from proxy.server.websocket import WebSocketRoute
+from proxy.session.registry import Registry
+from proxy.session.session import SessionLimits
+from proxy.session.tasks import Tasks
+from proxy.session.turn import Services
+from proxy.settings import Endpoint as EndpointSettings
+from proxy.settings import Settings, api_key
+from proxy.telemetry.logging import Log, configure
+from proxy.telemetry.metrics import Metrics
+from proxy.telemetry.observer import Observers
+from proxy.translate.tools import ToolMemo
+from proxy.upstream.endpoint import Endpoint
+from proxy.upstream.http import AiohttpClient
+from proxy.wire.client_events import Limits
+
+CANNOT_START = 1
+
+
+class Loopline:
+    """A server that runs inside an event loop: `async with Loopline(settings) as server`.
+
+    `url` is where clients point their base URL, `/v1` included. Raises OSError where a port cannot be had.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.port = settings.server.port
+        self.admin_port = settings.server.admin_port
+        self._stack = AsyncExitStack()
+
+    @property
+    def url(self) -> str:
+        """The base URL for clients."""
+        host = self.settings.server.host
+        return f"http://{f'[{host}]' if ':' in host else host}:{self.port}/v1"
+
+    async def __aenter__(self) -> Loopline:
+        async with AsyncExitStack() as stack:
+            await self._start(stack)
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.operations.ready = False
+        await self._stack.aclose()
+
+    async def _start(self, stack: AsyncExitStack) -> None:
+        settings = self.settings
+        self.metrics = Metrics(__version__)
+        observer = Observers((self.metrics, Log()))
+        self.services = services = _services(settings, observer)
+        stack.push_async_callback(services.store.aclose)
+        client = services.client
+        assert isinstance(client, AiohttpClient)
+        stack.push_async_callback(client.aclose)
+        self.tasks = Tasks(observer.crashed)
+        stack.push_async_callback(self.tasks.aclose)
+        self.registry = Registry(self.tasks)
+        stack.push_async_callback(self.registry.aclose)
+        self.operations = OperationsRoute(self.metrics.render, __version__)
+        self.sockets, app = self._routes(services)
+        runner = web.AppRunner(
+            app,
+            access_log=None,
+            handler_cancellation=True,
+            max_field_size=settings.limits.header_bytes,
+            max_line_size=settings.limits.header_bytes,
+            auto_decompress=False,
+            shutdown_timeout=5.0,
+        )
+        await runner.setup()
+        stack.push_async_callback(runner.cleanup)
+        stack.push_async_callback(self.sockets.aclose)
+        self.port = await _listen(runner, settings.server.host, settings.server.port)
+        if settings.server.admin_port:
+            await self._start_admin(stack)
+        self.operations.ready = True
+
+    def _routes(self, services: Services) -> tuple[WebSocketRoute, web.Application]:
+        settings = self.settings
+        door = Door(
+            insecure=settings.server.insecure,
+            allowed_origins=frozenset(settings.server.allowed_origins),
+            secret=secrets.token_bytes(32),
+        )
+        limits = Limits(input_items=settings.limits.input_items, tools=settings.limits.tools)
+        sockets = WebSocketRoute(
+            services,
+            self.registry,
+            door,
+            SessionLimits(
+                frame_bytes=settings.limits.frame_bytes,
+                queued_turns=settings.limits.queued_turns,
+                queued_bytes=settings.limits.queued_bytes,
+                stall_s=settings.server.client_stall_s,
+                request=limits,
+            ),
+            enabled=settings.server.websocket,
+            ping_interval_s=settings.server.ping_interval_s,
+            frame_hard_bytes=settings.limits.frame_hard_bytes,
+        )
+        responses = ResponsesRoute(services, self.registry, door, limits, stall_s=settings.server.client_stall_s)
+        models = ModelsRoute(services, door)
+        app = web.Application(middlewares=[answer_errors], client_max_size=settings.limits.frame_bytes)
+        app.on_response_prepare.append(name_request)
+        app.router.add_get("/v1/responses", sockets.handle, allow_head=False)
+        app.router.add_post("/v1/responses", responses.handle)
+        app.router.add_get("/v1/models", models.handle_list)
+        app.router.add_get("/v1/models/{name:.+}", models.handle_one)
+        app.router.add_get("/healthz", self.operations.health)
+        if not settings.server.admin_port:
+            self._add_operations(app)
+        return sockets, app
+
+    def _add_operations(self, app: web.Application) -> None:
+        app.router.add_get("/readyz", self.operations.readiness)
+        app.router.add_get("/metrics", self.operations.metrics)
+
+    async def _start_admin(self, stack: AsyncExitStack) -> None:
+        app = web.Application()
+        app.router.add_get("/healthz", self.operations.health)
+        self._add_operations(app)
+        runner = web.AppRunner(app, access_log=None)
+        await runner.setup()
+        stack.push_async_callback(runner.cleanup)
+        self.admin_port = await _listen(runner, self.settings.server.admin_host, self.settings.server.admin_port)
+
+
+def _services(settings: Settings, observer: Observers) -> Services:
+    client = AiohttpClient(keepalive_s=settings.upstream.keepalive_s, connect_s=settings.upstream.connect_timeout_s)
+    return Services(
+        client=client,
+        endpoints=tuple(_endpoint(endpoint, settings) for endpoint in settings.endpoints),
+        catalogs=CatalogCache(client, settings.models.cache_ttl_s, time.monotonic),
+        names=Names(settings.models.aliases, settings.models.default),
+        store=MemoryStore(settings.store.memory_bytes, settings.store.ttl_s),
+        tools=ToolMemo(),
+        observer=observer,
+        clock=time.monotonic,
+        wall=time.time,
+        early_events_s=settings.server.early_events_s,
+        history_bytes=settings.limits.history_bytes,
+        max_event_bytes=settings.upstream.max_event_bytes,
+        max_output_bytes=settings.upstream.max_output_bytes,
+    )
+
+
+def _endpoint(endpoint: EndpointSettings, settings: Settings) -> Endpoint:
+    return Endpoint(
+        endpoint.name,
+        endpoint.url,
+        key=api_key(endpoint, os.environ),
+        headers=endpoint.headers,
+        query=endpoint.query,
+        forward=endpoint.forward_headers,
+        ca_bundle=endpoint.ca_bundle,
+        proxy=endpoint.proxy,
+        dialect=endpoint.dialect,
+        faithful=endpoint.faithful,
+        first_byte_s=settings.upstream.first_byte_timeout_s,
+        idle_s=settings.upstream.idle_timeout_s,
+    )
+
+
+async def _listen(runner: web.AppRunner, host: str, port: int) -> int:
+    """Listen; returns the port, which the system chooses for 0."""
+    site = web.TCPSite(runner, host, port)
+    await site.start()
+    address: tuple[str, int] = runner.addresses[0]
+    return address[1]
+
+
+def serve(settings: Settings) -> int:
+    """Serve until SIGINT or SIGTERM. Returns the exit code."""
+    configure(settings.log.format, settings.log.level)
+    return uvloop.run(_serve(settings))
+
+
+async def _serve(settings: Settings) -> int:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for each in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(each, stop.set)
+    try:
+        async with Loopline(settings) as server:
+            print(f"loopline {__version__} on {server.url}, upstream {settings.endpoint.url}", flush=True)
+            await stop.wait()
+    except OSError as error:
+        print(f"loopline: cannot listen: {error.strerror or error}", file=sys.stderr)
+        return CANNOT_START
+    return 0

@@ -1,0 +1,159 @@
+"""The command line: it parses, calls, and turns a bad setting into one line on stderr and exit code 2."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from proxy import __version__
+from proxy.settings import CATALOG, CONFIG_ENV, FLAGS, BadSetting, Setting, effective, load, read
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+BAD_SETTING, FAILED = 2, 1
+
+
+class _Loopline(click.Group):
+    """A group whose commands may raise `BadSetting`."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BadSetting as error:
+            click.echo(f"loopline: {error}", err=True)
+            ctx.exit(BAD_SETTING)
+
+
+@click.group(cls=_Loopline, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, message="loopline %(version)s")
+def main() -> None:
+    """A stateful WebSocket front for LLM inference servers.
+
+    Agents speak the OpenAI Responses API to it, over WebSocket or HTTP, and send only what is new in each turn; it
+    speaks Chat Completions or Responses to the server behind it.
+
+    \b
+    Examples:
+      loopline serve --upstream http://127.0.0.1:8000/v1
+      loopline check-config --config loopline.toml
+      loopline simulate --port 8000
+    """
+
+
+def _setting_option(setting: Setting) -> Callable[[Command], Command]:
+    """The option of one setting. It has no default: only what was typed counts as a flag."""
+    is_flag = setting.field.annotation is bool
+    default = "" if is_flag or setting.field.default == "" else f"default: {setting.field.default}; "
+    return click.option(
+        setting.flag or "",
+        default=None,
+        is_flag=is_flag,
+        metavar=None if is_flag else _metavar(setting),
+        help=f"{setting.description} [{default}env: {setting.env[0]}]",
+    )
+
+
+def _metavar(setting: Setting) -> str:
+    return f"[{'|'.join(setting.choices)}]" if setting.choices else setting.name.rpartition("_")[2].upper()
+
+
+def _setting_options(command: Command) -> Command:
+    """`--config` and the option of every setting that has one."""
+    for key in reversed(tuple(FLAGS)):
+        command = _setting_option(CATALOG[key])(command)
+    config = click.option(
+        "--config",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help=f"Settings file (TOML). [env: {CONFIG_ENV}]",
+    )
+    return config(command)
+
+
+def _given(flags: dict[str, Any]) -> dict[str, object]:
+    """The flags that were typed, by the key of their setting."""
+    names = {flag.lstrip("-").replace("-", "_"): key for key, flag in FLAGS.items()}
+    return {names[name]: value for name, value in flags.items() if value is not None}
+
+
+@main.command(short_help="Serve clients.")
+@_setting_options
+@click.pass_context
+def serve(ctx: click.Context, /, config: Path | None, **flags: Any) -> None:
+    """Serve clients until SIGTERM or SIGINT; then let running turns end and leave.
+
+    Flags win over environment variables, those over the settings file. config/loopline.example.toml lists every
+    setting.
+
+    \b
+    Examples:
+      loopline serve --upstream http://127.0.0.1:8000/v1 --dialect chat
+      OPENAI_API_KEY=… loopline serve --upstream https://api.openai.com/v1 --api-key-env OPENAI_API_KEY
+      loopline serve --config loopline.toml --port 9000 --log-format json
+    """
+    settings = load(config, _given(flags), os.environ)
+    from proxy.app import serve as serve_until_told  # late: the other commands need none of it
+
+    ctx.exit(serve_until_told(settings))
+
+
+@main.command("check-config", short_help="Print the settings in effect, or what is wrong.")
+@_setting_options
+def check_config(config: Path | None, **flags: Any) -> None:
+    """Print the settings in effect as TOML and exit with 0, or say what is wrong and exit with 2.
+
+    A setting that is not at its default says where it is from. What may be secret is shown as (hidden).
+
+    \b
+    Examples:
+      loopline check-config --config loopline.toml
+      LOOPLINE_PORT=9000 loopline check-config
+    """
+    click.echo(effective(read(config, _given(flags), os.environ)), nl=False)
+
+
+@main.command()
+def version() -> None:
+    """Print the version."""
+    click.echo(f"loopline {__version__}")
+
+
+@main.command(short_help="Run a simulated inference server.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65535), required=True, help="Port to listen on; 0 takes any free port.")
+@click.option("--ttft-s", default=0.0, show_default=True, help="Seconds to the first token of an answer.")
+@click.option("--tokens-per-s", default=0.0, show_default=True, help="Tokens a second; 0 is as fast as possible.")
+@click.option(
+    "--prefill-tokens-per-s", default=0.0, show_default=True, help="Prompt tokens read a second; 0 reads them at once."
+)
+@click.option("--tokens-per-chunk", default=1, show_default=True, help="Tokens in one streamed chunk.")
+@click.option("--chunks-per-write", default=1, show_default=True, help="Chunks in one write to the socket.")
+@click.option("--context-tokens", default=128_000, show_default=True, help="Context window of the model.")
+@click.option("--model", default="simulated", show_default=True, help="Name of the model.")
+@click.option("--api-key", default="", help="Key that requests must carry; without it any request is served.")
+@click.option("--strict-fields", is_flag=True, help="Refuse request fields that a strict server does not know.")
+@click.pass_context
+def simulate(ctx: click.Context, /, host: str, port: int, **options: Any) -> None:
+    """Run a simulated inference server, to try Loopline or a client without a model.
+
+    It speaks Chat Completions and Responses, at the pace you ask for.
+
+    \b
+    Examples:
+      loopline simulate --port 8000
+      loopline simulate --port 8000 --ttft-s 0.3 --tokens-per-s 60
+    """
+    from proxy.tools import simulate as tool  # late: the other commands need none of it
+
+    try:
+        chosen = tool.Options(**options)
+    except ValueError as error:
+        raise click.UsageError(str(error), ctx) from None
+    try:
+        tool.run(host, port, chosen)
+    except OSError as error:
+        click.echo(f"loopline: cannot listen on {host}:{port}: {error.strerror or error}", err=True)
+        ctx.exit(FAILED)

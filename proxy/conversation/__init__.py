@@ -1,0 +1,1 @@
+"""Conversations as immutable chains of responses, and the stores that keep them."""

@@ -1,0 +1,94 @@
+"""Stored responses in this process's memory, within a byte budget and a time to live."""
+
+from __future__ import annotations
+
+import math
+
+from cachetools import TTLCache
+
+from proxy.conversation.chain import Node
+
+_Key = tuple[str, str]
+
+
+class MemoryStore:
+    """A `Store` (see store.py) that forgets when the process ends.
+
+    Bytes are counted once for every node that an entry keeps alive, its ancestors included: forgetting the oldest
+    response of a conversation frees nothing while a later one still needs it. Ancestors are counted by how many held
+    nodes point at them, so that putting and forgetting cost what changed, not the depth of the chain.
+    """
+
+    def __init__(self, budget_bytes: int, ttl_s: float) -> None:
+        self._budget_bytes = budget_bytes
+        self._now = 0.0
+        self._entries: TTLCache[_Key, Node] = TTLCache(math.inf, ttl_s, timer=lambda: self._now)
+        self._holders: dict[Node, int] = {}
+        self._used_bytes = 0
+
+    async def put(self, node: Node, now: float) -> None:
+        """Keep a node; make room by forgetting the least recently used."""
+        self._expire(now)
+        key = (node.tenant, node.id)
+        if key not in self._entries:
+            self._hold(node)
+        self._entries[key] = node
+        while self._used_bytes > self._budget_bytes and self._entries:
+            self._release(self._entries.popitem()[1])
+
+    async def get(self, tenant: str, response: str, now: float) -> Node | None:
+        """The tenant's node of that id; using it makes it young again."""
+        self._expire(now)
+        key = (tenant, response)
+        node = self._entries.get(key)
+        if node is not None:
+            self._entries[key] = node
+        return node
+
+    async def delete(self, tenant: str, response: str, now: float) -> bool:
+        """Forget an id; False where it was not known."""
+        self._expire(now)
+        node = self._entries.pop((tenant, response), None)
+        if node is None:
+            return False
+        self._release(node)
+        return True
+
+    def used_bytes(self) -> int:
+        """Bytes that the entries keep alive."""
+        return self._used_bytes
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    async def aclose(self) -> None:
+        """Forget everything."""
+        self._entries.clear()
+        self._holders.clear()
+        self._used_bytes = 0
+
+    def _expire(self, now: float) -> None:
+        self._now = now
+        for _, node in self._entries.expire(now):
+            self._release(node)
+
+    def _hold(self, node: Node) -> None:
+        each: Node | None = node
+        while each is not None:
+            holders = self._holders.get(each, 0)
+            self._holders[each] = holders + 1
+            if holders:
+                return
+            self._used_bytes += each.own_bytes
+            each = each.parent
+
+    def _release(self, node: Node) -> None:
+        each: Node | None = node
+        while each is not None:
+            holders = self._holders[each] - 1
+            if holders:
+                self._holders[each] = holders
+                return
+            del self._holders[each]
+            self._used_bytes -= each.own_bytes
+            each = each.parent

@@ -1,0 +1,159 @@
+"""Every failure Loopline reports, and what each looks like on the wire.
+
+A failure has one `Kind`. `TABLE` says, for each kind, whose fault it is, whether trying again can help, and the
+codes a client sees: `error.type`, `error.code`, the HTTP status and the WebSocket close code (where the failure ends
+the socket). Codes and statuses are chosen for what real clients do with them: Codex treats a 400 with an unknown code
+as final and retries a 5xx; it waits on a 429; it stops on `server_is_overloaded`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class Source(StrEnum):
+    """Whose fault a failure is."""
+
+    CLIENT = "client"
+    UPSTREAM = "upstream"
+    PROXY = "proxy"
+
+
+class Retry(StrEnum):
+    """Whether the same request can succeed later."""
+
+    NEVER = "never"
+    LATER = "later"
+
+
+class Kind(StrEnum):
+    """What went wrong. The value is the label in logs and metrics."""
+
+    INVALID_JSON = "invalid_json"
+    INVALID_UNICODE = "invalid_unicode"
+    TOO_DEEP = "too_deep"
+    BINARY_FRAME = "binary_frame"
+    MESSAGE_TOO_LARGE = "message_too_large"
+    HISTORY_TOO_LARGE = "history_too_large"
+    UNKNOWN_EVENT = "unknown_event"
+    INVALID_REQUEST = "invalid_request"
+    MISSING_PARAMETER = "missing_parameter"
+    UNSUPPORTED_PARAMETER = "unsupported_parameter"
+    UNSUPPORTED_MEDIA = "unsupported_media"
+    PARENT_NOT_FOUND = "parent_not_found"
+    UNPAIRED_CALL = "unpaired_call"
+    MODEL_NOT_FOUND = "model_not_found"
+    INVALID_STREAM_ID = "invalid_stream_id"
+    QUEUE_FULL = "queue_full"
+    FORBIDDEN = "forbidden"
+    WEBSOCKET_OFF = "websocket_off"
+    NOT_FOUND = "not_found"
+    CLIENT_STALLED = "client_stalled"
+    CANCELLED = "cancelled"
+    SHUTTING_DOWN = "shutting_down"
+    UPSTREAM_UNREACHABLE = "upstream_unreachable"
+    UPSTREAM_TIMEOUT = "upstream_timeout"
+    UPSTREAM_CLOSED = "upstream_closed"
+    UPSTREAM_GARBLED = "upstream_garbled"
+    UPSTREAM_FAILED = "upstream_failed"
+    UPSTREAM_REJECTED = "upstream_rejected"
+    UPSTREAM_UNAUTHORIZED = "upstream_unauthorized"
+    UPSTREAM_NOT_FOUND = "upstream_not_found"
+    UPSTREAM_RATE_LIMITED = "upstream_rate_limited"
+    UPSTREAM_UNAVAILABLE = "upstream_unavailable"
+    CONTEXT_LENGTH = "context_length"
+    QUOTA = "quota"
+    INTERNAL = "internal"
+
+
+class Row(NamedTuple):
+    """One line of `TABLE`."""
+
+    source: Source
+    retry: Retry
+    type: str
+    code: str | None
+    status: int
+    close: int | None = None
+
+
+_C, _U, _P = Source.CLIENT, Source.UPSTREAM, Source.PROXY
+_NO, _YES = Retry.NEVER, Retry.LATER
+_BAD = "invalid_request_error"
+
+TABLE: Mapping[Kind, Row] = {
+    Kind.INVALID_JSON: Row(_C, _NO, _BAD, "invalid_json", 400),
+    Kind.INVALID_UNICODE: Row(_C, _NO, _BAD, "invalid_unicode", 400),
+    Kind.TOO_DEEP: Row(_C, _NO, _BAD, "json_too_deep", 400),
+    Kind.BINARY_FRAME: Row(_C, _NO, _BAD, "unsupported_binary_frame", 400),
+    Kind.MESSAGE_TOO_LARGE: Row(_C, _NO, _BAD, "message_too_large", 413, 1009),
+    Kind.HISTORY_TOO_LARGE: Row(_C, _NO, _BAD, "context_length_exceeded", 400),
+    Kind.UNKNOWN_EVENT: Row(_C, _NO, _BAD, "unsupported_event_type", 400),
+    Kind.INVALID_REQUEST: Row(_C, _NO, _BAD, None, 400),
+    Kind.MISSING_PARAMETER: Row(_C, _NO, _BAD, "missing_required_parameter", 400),
+    Kind.UNSUPPORTED_PARAMETER: Row(_C, _NO, _BAD, "unsupported_parameter", 400),
+    Kind.UNSUPPORTED_MEDIA: Row(_C, _NO, _BAD, "unsupported_media_type", 415),
+    Kind.PARENT_NOT_FOUND: Row(_C, _NO, _BAD, "previous_response_not_found", 400),
+    Kind.UNPAIRED_CALL: Row(_C, _NO, _BAD, None, 400),
+    Kind.MODEL_NOT_FOUND: Row(_C, _NO, _BAD, "model_not_found", 404),
+    Kind.INVALID_STREAM_ID: Row(_C, _NO, _BAD, "invalid_stream_id", 400),
+    Kind.QUEUE_FULL: Row(_C, _YES, "rate_limit_error", "rate_limit_exceeded", 429),
+    Kind.FORBIDDEN: Row(_C, _NO, _BAD, "forbidden", 403),
+    Kind.WEBSOCKET_OFF: Row(_C, _NO, _BAD, "websocket_disabled", 426),
+    Kind.NOT_FOUND: Row(_C, _NO, _BAD, "not_found", 404),
+    Kind.CLIENT_STALLED: Row(_C, _YES, _BAD, "client_stalled", 408, 1008),
+    Kind.CANCELLED: Row(_C, _NO, _BAD, "cancelled", 499),
+    # 503 with a code of its own would stop Codex; "server_error" makes it try again.
+    Kind.SHUTTING_DOWN: Row(_P, _YES, "server_error", "server_error", 503, 1012),
+    Kind.UPSTREAM_UNREACHABLE: Row(_U, _YES, "server_error", "server_error", 502),
+    Kind.UPSTREAM_TIMEOUT: Row(_U, _YES, "server_error", "server_error", 504),
+    Kind.UPSTREAM_CLOSED: Row(_U, _YES, "server_error", "server_error", 502),
+    Kind.UPSTREAM_GARBLED: Row(_U, _YES, "server_error", "server_error", 502),
+    Kind.UPSTREAM_FAILED: Row(_U, _YES, "server_error", "server_error", 502),
+    Kind.UPSTREAM_REJECTED: Row(_C, _NO, _BAD, None, 400),
+    Kind.UPSTREAM_UNAUTHORIZED: Row(_C, _NO, _BAD, "invalid_api_key", 401),
+    Kind.UPSTREAM_NOT_FOUND: Row(_C, _NO, _BAD, "model_not_found", 404),
+    Kind.UPSTREAM_RATE_LIMITED: Row(_U, _YES, "rate_limit_error", "rate_limit_exceeded", 429),
+    Kind.UPSTREAM_UNAVAILABLE: Row(_U, _YES, "server_error", "server_error", 503),
+    Kind.CONTEXT_LENGTH: Row(_C, _NO, _BAD, "context_length_exceeded", 400),
+    Kind.QUOTA: Row(_U, _NO, "insufficient_quota", "insufficient_quota", 429),
+    Kind.INTERNAL: Row(_P, _YES, "server_error", "server_error", 500),
+}
+
+
+class LooplineError(Exception):
+    """A failure with a kind, a message for the client, and what an operator needs.
+
+    `message` is shown to the client and names the remedy where there is one. `param` is the request field at fault.
+    `code` overrides the table's code (an upstream's own code, kept). `retry_after_s` becomes `Retry-After`. `cause`
+    is for the log alone.
+    """
+
+    def __init__(
+        self,
+        kind: Kind,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        retry_after_s: float | None = None,
+        cause: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.message = message
+        self.param = param
+        self.retry_after_s = retry_after_s
+        self.cause = cause
+        row = TABLE[kind]
+        self.source = row.source
+        self.retry = row.retry
+        self.type = row.type
+        self.code = code if code is not None else row.code
+        self.status = row.status
+        self.close = row.close
+
+    def __repr__(self) -> str:
+        return f"LooplineError({self.kind.value}, {self.message!r}, cause={self.cause!r})"

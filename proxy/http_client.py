@@ -1,0 +1,71 @@
+"""What pure code asks of whoever speaks HTTP; `proxy/upstream/http.py` does it, tests hand in a fake."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class HttpRequest:
+    """One request. `body` is sent as its parts joined; `ca_bundle` and `proxy` are empty for the defaults.
+
+    `repeatable` says that sending it twice does no harm, so that a reused connection which turns out dead before any
+    byte of an answer is replaced silently. `first_byte_s` bounds the wait for the answer's head, `idle_s` the wait
+    between two reads of its body.
+    """
+
+    method: str
+    url: str
+    headers: Sequence[tuple[str, str]] = ()
+    query: Mapping[str, str] = field(default_factory=dict)
+    body: Sequence[bytes] = ()
+    ca_bundle: str = ""
+    proxy: str = ""
+    repeatable: bool = True
+    first_byte_s: float = 600.0
+    idle_s: float = 120.0
+
+
+class HttpResponse(Protocol):
+    """An answer whose head has arrived."""
+
+    @property
+    def status(self) -> int: ...
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Names are matched without regard to case."""
+        ...
+
+    @property
+    def attempts(self) -> int:
+        """How often the request was sent: 1, or 2 where a dead connection was replaced."""
+        ...
+
+    async def read(self) -> bytes:
+        """What has arrived, at least one byte; empty at the end.
+
+        Raises `LooplineError`: upstream_closed, upstream_timeout, upstream_garbled.
+        """
+        ...
+
+
+class HttpClient(Protocol):
+    """Sends requests. Leaving the context closes the exchange, and the connection where the answer was not read."""
+
+    def open(self, request: HttpRequest) -> AbstractAsyncContextManager[HttpResponse]:
+        """Raises `LooplineError`: upstream_unreachable, upstream_timeout, upstream_closed, upstream_garbled."""
+        ...
+
+
+async def read_all(response: HttpResponse, limit_bytes: int) -> bytes:
+    """A whole body, cut at `limit_bytes`."""
+    parts: list[bytes] = []
+    size = 0
+    while size < limit_bytes and (data := await response.read()):
+        parts.append(data)
+        size += len(data)
+    return b"".join(parts)[:limit_bytes]

@@ -1,0 +1,87 @@
+"""What each endpoint serves, asked once and kept.
+
+One flight at a time for each endpoint and tenant; a stale answer serves while the upstream cannot be asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Protocol
+
+from cachetools import LRUCache
+
+from proxy.errors import LooplineError
+from proxy.http_client import HttpClient, HttpRequest, read_all
+from proxy.models.catalog import UNKNOWN, Catalog, read_catalog
+
+_PATHS = (("/models", False), ("/version", True), ("/props", True))
+_MAX_BODY_BYTES = 8 * 1024 * 1024
+# An upstream that is down is asked again this often, not once a turn.
+_RETRY_S = 5.0
+_MAX_KEPT = 1024
+# A turn waits for this, so a server that does not answer its GETs is taken for one that has none.
+_PATIENCE_S = 5.0
+
+_Key = tuple[str, str]
+
+
+class Asked(Protocol):
+    """The part of an endpoint that the cache needs."""
+
+    name: str
+    url: str
+    dialect: str
+
+    @property
+    def has_key(self) -> bool: ...
+
+    def request(
+        self, method: str, path: str, client_headers: Mapping[str, str], *, root: bool = ...
+    ) -> HttpRequest: ...
+
+
+class CatalogCache:
+    """Catalogs by tenant and endpoint, for `ttl_s`. An endpoint with a key of its own shows everybody the same."""
+
+    def __init__(self, client: HttpClient, ttl_s: float, clock: Callable[[], float]) -> None:
+        self._client = client
+        self._ttl_s = ttl_s
+        self._clock = clock
+        self._kept: LRUCache[_Key, tuple[Catalog, float]] = LRUCache(_MAX_KEPT)
+        self._flights: LRUCache[_Key, asyncio.Lock] = LRUCache(_MAX_KEPT)
+
+    async def get(self, endpoint: Asked, tenant: str, client_headers: Mapping[str, str]) -> Catalog:
+        """What the endpoint serves, as this tenant may see it. Never fails: an upstream that is down serves unknown."""
+        key = ("" if endpoint.has_key else tenant, endpoint.name)
+        catalog = self._fresh(key)
+        if catalog is not None:
+            return catalog
+        async with self._flights.setdefault(key, asyncio.Lock()):
+            return self._fresh(key) or await self._ask(endpoint, key, client_headers)
+
+    def _fresh(self, key: _Key) -> Catalog | None:
+        kept = self._kept.get(key)
+        return kept[0] if kept is not None and self._clock() < kept[1] else None
+
+    async def _ask(self, endpoint: Asked, key: _Key, client_headers: Mapping[str, str]) -> Catalog:
+        answers: dict[str, bytes | None] = {}
+        try:
+            for path, root in _PATHS:
+                request = endpoint.request("GET", path, client_headers, root=root)
+                answers[path] = await self._get(replace(request, first_byte_s=_PATIENCE_S, idle_s=_PATIENCE_S))
+                catalog = read_catalog(endpoint.url, endpoint.dialect, answers)
+                if catalog.engine != UNKNOWN:
+                    break
+        except LooplineError:
+            catalog = read_catalog(endpoint.url, endpoint.dialect, answers)
+        answered = answers.get("/models") is not None
+        if not answered and key in self._kept:
+            catalog = self._kept[key][0]
+        self._kept[key] = (catalog, self._clock() + (self._ttl_s if answered else _RETRY_S))
+        return catalog
+
+    async def _get(self, request: HttpRequest) -> bytes | None:
+        async with self._client.open(request) as response:
+            return await read_all(response, _MAX_BODY_BYTES) if response.status == 200 else None

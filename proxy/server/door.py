@@ -1,0 +1,70 @@
+"""Who may come in, before anything is read of what they want; and every failure as an HTTP answer."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from proxy.access.tenants import check_host, check_origin, tenant_of
+from proxy.errors import Kind, LooplineError
+from proxy.session.turn import Caller
+from proxy.wire.error_events import error_body, retry_headers
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+JSON = "application/json"
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """The rules at the entrance. `secret` keys the tenants' hashes."""
+
+    insecure: bool
+    allowed_origins: frozenset[str]
+    secret: bytes
+
+    def admit(self, request: web.Request) -> Caller:
+        """The caller. Raises `LooplineError` (forbidden)."""
+        check_host(request.headers.get("Host"), insecure=self.insecure)
+        check_origin(request.headers.get("Origin"), self.allowed_origins)
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        return Caller(tenant_of(headers, self.secret), headers)
+
+
+def error_response(error: LooplineError, extra: Mapping[str, str] | None = None) -> web.Response:
+    """An HTTP answer that says what went wrong."""
+    headers = {**retry_headers(error), **(extra or {})}
+    return web.Response(status=error.status, body=error_body(error), content_type=JSON, headers=headers)
+
+
+@web.middleware
+async def answer_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Failures become JSON."""
+    try:
+        return await handler(request)
+    except LooplineError as error:
+        return error_response(error)
+    except web.HTTPException as error:
+        response = error_response(_of_http(error), _allow(error))
+        response.set_status(error.status)
+        return response
+
+
+async def name_request(request: web.Request, response: web.StreamResponse) -> None:
+    """Every answer names its request: the caller's id, or one of ours."""
+    if "x-request-id" not in response.headers:
+        response.headers["x-request-id"] = request.headers.get("x-request-id") or "req_" + secrets.token_hex(12)
+
+
+def _of_http(error: web.HTTPException) -> LooplineError:
+    if error.status == 413:
+        return LooplineError(Kind.MESSAGE_TOO_LARGE, "The body is larger than limits.frame_bytes allows.")
+    if error.status == 404:
+        return LooplineError(Kind.NOT_FOUND, "There is nothing at this path; see docs for the routes served.")
+    return LooplineError(Kind.INVALID_REQUEST, f"{error.status}: {error.reason}.")
+
+
+def _allow(error: web.HTTPException) -> dict[str, str]:
+    return {"Allow": error.headers["Allow"]} if "Allow" in error.headers else {}

@@ -1,0 +1,159 @@
+"""`POST /v1/responses`: the same road by HTTP, as server-sent events or as one JSON document."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from aiohttp import web
+
+from proxy.errors import Kind, LooplineError
+from proxy.server.door import JSON, Door, error_response
+from proxy.session.registry import Registry
+from proxy.session.turn import NoHolder, Services, Turn
+from proxy.telemetry.observer import TurnRecord
+from proxy.wire import ids
+from proxy.wire.client_events import Create, Limits, parse_create
+from proxy.wire.codec import decode_object
+from proxy.wire.sse import DONE_FRAME, append_frame
+
+_HIGH_BYTES = 256 * 1024
+_RESPONSE_MEMBER = b'"response":'
+
+
+class ResponsesRoute:
+    """Serves creates by HTTP."""
+
+    def __init__(self, services: Services, registry: Registry, door: Door, limits: Limits, *, stall_s: float) -> None:
+        self._services = services
+        self._registry = registry
+        self._door = door
+        self._limits = limits
+        self._stall_s = stall_s
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        """Run one turn for one request; a client that leaves ends it."""
+        caller = self._door.admit(request)
+        received_s = self._services.clock()
+        create = await self._read(request)
+        response = ids.response_id(create.parent_id)
+        record = TurnRecord(
+            response=response,
+            transport="http",
+            received_s=received_s,
+            request_id=caller.headers.get("x-request-id", ""),
+            model=create.model or "",
+            parent=create.parent_id or "",
+            items_in=len(create.items),
+            bytes_in=create.size,
+        )
+        turn = Turn(self._services, caller, create, NoHolder(), record)
+        follower = _Follower()
+        running = self._registry.start(response, turn.run, follower)
+        try:
+            if create.values.get("stream"):
+                return await self._stream(request, follower)
+            return await self._whole(follower)
+        finally:
+            running.unsubscribe(follower)
+
+    async def _read(self, request: web.Request) -> Create:
+        if request.content_type != JSON:
+            raise LooplineError(Kind.UNSUPPORTED_MEDIA, f"Content-Type must be {JSON}, not '{request.content_type}'.")
+        encoding = request.headers.get("Content-Encoding", "identity").lower()
+        if encoding != "identity":
+            raise LooplineError(
+                Kind.UNSUPPORTED_MEDIA, f"Content-Encoding '{encoding}' is not supported; send the body as it is."
+            )
+        body = await request.read()
+        return parse_create(decode_object(body, "The body"), len(body), self._limits)
+
+    async def _stream(self, request: web.Request, follower: _Follower) -> web.StreamResponse:
+        await follower.wait()
+        if follower.error is not None:
+            # Nothing was sent yet: a status is worth more to a client's retries than an event.
+            return error_response(follower.error)
+        headers = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache"}
+        response = web.StreamResponse(headers=headers)
+        await response.prepare(request)
+        while not follower.done:
+            await self._write(request, response, follower.take())
+            await follower.wait()
+        await self._write(request, response, [*follower.take(), DONE_FRAME])
+        await response.write_eof()
+        return response
+
+    async def _write(self, request: web.Request, response: web.StreamResponse, frames: Sequence[bytes]) -> None:
+        if not frames:
+            return
+        try:
+            async with asyncio.timeout(self._stall_s):
+                # Whole frames in one write: some parsers forget a frame that is split over two reads.
+                await response.write(b"".join(frames))
+        except TimeoutError:
+            if request.transport is not None:
+                request.transport.abort()
+            raise LooplineError(Kind.CLIENT_STALLED, "The client did not read for too long.") from None
+
+    async def _whole(self, follower: _Follower) -> web.StreamResponse:
+        while not follower.done:
+            follower.take()
+            await follower.wait()
+        if follower.error is not None:
+            return error_response(follower.error)
+        return web.Response(body=_response_of(follower.last), content_type=JSON)
+
+
+class _Follower:
+    """The subscriber that keeps a turn's events until the handler has written them."""
+
+    def __init__(self) -> None:
+        self.error: LooplineError | None = None
+        self.done = False
+        self.last = b""
+        self._frames: list[bytes] = []
+        self._size = 0
+        self._news = asyncio.Event()
+        self._room = asyncio.Event()
+        self._room.set()
+
+    def deliver(self, events: Sequence[bytes]) -> None:
+        for event in events:
+            append_frame(self._frames, event)
+            self._size += len(event)
+        self.last = events[-1]
+        if self._size > _HIGH_BYTES:
+            self._room.clear()
+        self._news.set()
+
+    def refused(self, error: LooplineError) -> None:
+        self.error = error
+        self._news.set()
+
+    def ended(self) -> None:
+        self.done = True
+        self._news.set()
+
+    @property
+    def congested(self) -> bool:
+        return not self._room.is_set()
+
+    async def drained(self) -> None:
+        await self._room.wait()
+
+    async def wait(self) -> None:
+        """Until there is something to take, or the turn is over."""
+        await self._news.wait()
+        if not self.done:
+            self._news.clear()
+
+    def take(self) -> list[bytes]:
+        """What came since the last take, as frames."""
+        taken, self._frames, self._size = self._frames, [], 0
+        self._room.set()
+        return taken
+
+
+def _response_of(terminal: bytes) -> bytes:
+    """The response object inside our own terminal event."""
+    return terminal[terminal.index(_RESPONSE_MEMBER) + len(_RESPONSE_MEMBER) : -1]

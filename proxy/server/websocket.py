@@ -1,0 +1,117 @@
+"""`GET /v1/responses` with an upgrade: the socket, on aiohttp.
+
+aiohttp parses what clients send, answers their pings and sends ours; frames to the client are written here, many in
+one write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+from aiohttp import WSMsgType, web
+
+from proxy.errors import Kind, LooplineError
+from proxy.server.door import Door
+from proxy.session.registry import Registry
+from proxy.session.session import Session, SessionLimits
+from proxy.session.turn import Services
+
+_CLOSE_TIMEOUT_S = 5.0
+_ABNORMAL = 1006
+
+
+class WebSocketRoute:
+    """Serves upgrades; `sessions` are those that live."""
+
+    def __init__(
+        self,
+        services: Services,
+        registry: Registry,
+        door: Door,
+        limits: SessionLimits,
+        *,
+        enabled: bool,
+        ping_interval_s: float,
+        frame_hard_bytes: int,
+    ) -> None:
+        self._services = services
+        self._registry = registry
+        self._door = door
+        self._limits = limits
+        self._enabled = enabled
+        self._ping_interval_s = ping_interval_s
+        self._frame_hard_bytes = frame_hard_bytes
+        self.sessions: set[Session] = set()
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        """Upgrade and serve the socket until it ends."""
+        caller = self._door.admit(request)
+        if request.headers.get("Upgrade", "").lower() != "websocket":
+            raise LooplineError(Kind.WEBSOCKET_OFF, "GET on this path is for a WebSocket upgrade; use POST for HTTP.")
+        if not self._enabled:
+            # 426 sends Codex and pi to HTTP at once; any other status costs them seconds of retries.
+            raise LooplineError(Kind.WEBSOCKET_OFF, "WebSocket is switched off here (server.websocket); use POST.")
+        socket = web.WebSocketResponse(
+            heartbeat=self._ping_interval_s,
+            max_msg_size=self._frame_hard_bytes,
+            compress=True,
+            decode_text=False,
+            timeout=_CLOSE_TIMEOUT_S,
+        )
+        await socket.prepare(request)
+        session = Session(_AiohttpSocket(socket, request), caller, self._services, self._registry, self._limits)
+        self.sessions.add(session)
+        try:
+            await session.run()
+        finally:
+            self.sessions.discard(session)
+        return socket
+
+    async def aclose(self) -> None:
+        """End every session."""
+        await asyncio.gather(*(session.shut_down() for session in tuple(self.sessions)))
+
+
+class _AiohttpSocket:
+    """A `Socket` (session/outbox.py)."""
+
+    def __init__(self, socket: web.WebSocketResponse[bool], request: web.Request) -> None:
+        assert request.transport is not None
+        self._socket = socket
+        self._protocol = request.protocol
+        self._transport = request.transport
+
+    async def receive(self) -> bytes | None:
+        message = await self._socket.receive()
+        if message.type is WSMsgType.TEXT:
+            data: bytes = message.data
+            return data
+        if message.type is WSMsgType.BINARY:
+            raise LooplineError(Kind.BINARY_FRAME, "Binary messages are not supported; send JSON in text messages.")
+        return None
+
+    def write(self, data: bytes) -> None:
+        if not self._transport.is_closing():
+            self._transport.write(data)
+
+    @property
+    def congested(self) -> bool:
+        return self._protocol.writing_paused
+
+    async def drained(self) -> None:
+        # A lost connection has nobody left to make room for.
+        with contextlib.suppress(ConnectionError):
+            # aiohttp's own writers wait by the same call; it offers no public one for a transport written directly.
+            await self._protocol._drain_helper()
+
+    async def close(self, code: int, reason: str) -> None:
+        await self._socket.close(code=code, message=reason.encode())
+
+    def abort(self) -> None:
+        self._transport.abort()
+
+    @property
+    def close_code(self) -> int | None:
+        code = self._socket.close_code
+        return _ABNORMAL if code is None and self._transport.is_closing() else code

@@ -1,0 +1,1 @@
+"""A socket's life and a turn's road."""

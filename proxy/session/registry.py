@@ -1,0 +1,142 @@
+"""Running turns, and who follows them.
+
+A turn belongs to the registry, not to a socket: it publishes its events without any transport's framing, sessions and
+HTTP requests subscribe and add what their transport wants. A turn that loses its last subscriber is cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Protocol
+
+from proxy.errors import Kind, LooplineError
+from proxy.session.tasks import Tasks
+
+
+class Subscriber(Protocol):
+    """Follows one turn. None of the calls may raise; only `drained` waits."""
+
+    def deliver(self, events: Sequence[bytes]) -> None:
+        """Events in order; the last delivery before `ended` holds the terminal one, unless the turn was refused."""
+        ...
+
+    def refused(self, error: LooplineError) -> None:
+        """The turn failed before its first event."""
+        ...
+
+    def ended(self) -> None:
+        """Nothing follows."""
+        ...
+
+    @property
+    def congested(self) -> bool:
+        """Should the turn wait before it reads more from its upstream?"""
+        ...
+
+    async def drained(self) -> None:
+        """Returns when there is room again, or nobody to make room for."""
+        ...
+
+
+class RunningTurn:
+    """One turn that runs, as its subscribers see it."""
+
+    def __init__(self, response: str, subscriber: Subscriber, forget: Callable[[RunningTurn], None]) -> None:
+        self.id = response
+        self.task: asyncio.Task[None] | None = None
+        self.cancel_reason: LooplineError | None = None
+        self.events_out = 0
+        self.bytes_out = 0
+        self._subscribers: list[Subscriber] = [subscriber]
+        self._forget = forget
+        self._ended = False
+
+    @property
+    def congested(self) -> bool:
+        """Is any subscriber congested?"""
+        return any(subscriber.congested for subscriber in self._subscribers)
+
+    async def drained(self) -> None:
+        """Wait for every subscriber to have room."""
+        for subscriber in tuple(self._subscribers):
+            await subscriber.drained()
+
+    def publish(self, events: Sequence[bytes]) -> None:
+        """Hand events to every subscriber."""
+        self.events_out += len(events)
+        self.bytes_out += sum(map(len, events))
+        for subscriber in self._subscribers:
+            subscriber.deliver(events)
+
+    def refuse(self, error: LooplineError) -> None:
+        """The turn failed before its first event."""
+        for subscriber in self._subscribers:
+            subscriber.refused(error)
+
+    def unsubscribe(self, subscriber: Subscriber) -> None:
+        """Stop following; the last one to go cancels the turn."""
+        if self._ended:
+            return
+        if subscriber in self._subscribers:
+            self._subscribers.remove(subscriber)
+        if not self._subscribers and self.task is not None:
+            self.task.cancel()
+
+    def cancel(self, reason: LooplineError) -> None:
+        """End the turn early; its subscribers are told why."""
+        self.cancel_reason = reason
+        if self.task is not None:
+            self.task.cancel()
+
+    def end(self) -> None:
+        """The turn is over; further calls change nothing."""
+        if self._ended:
+            return
+        self._ended = True
+        self._forget(self)
+        subscribers, self._subscribers = self._subscribers, []
+        for subscriber in subscribers:
+            subscriber.ended()
+
+    def task_ended(self, _task: asyncio.Task[None]) -> None:
+        """A task cancelled before its first step never ran its own ending."""
+        if not self._ended and self.cancel_reason is not None:
+            self.refuse(self.cancel_reason)
+        self.end()
+
+
+class Registry:
+    """All running turns by response id."""
+
+    def __init__(self, tasks: Tasks) -> None:
+        self._tasks = tasks
+        self._turns: dict[str, RunningTurn] = {}
+        self._closing = False
+
+    def __len__(self) -> int:
+        return len(self._turns)
+
+    def start(
+        self, response: str, run: Callable[[RunningTurn], Coroutine[Any, Any, None]], subscriber: Subscriber
+    ) -> RunningTurn:
+        """Run a turn. Raises `LooplineError` (shutting_down) once the registry is closing."""
+        if self._closing:
+            raise LooplineError(Kind.SHUTTING_DOWN, "The server is shutting down.")
+        turn = RunningTurn(response, subscriber, self._forget)
+        self._turns[response] = turn
+        turn.task = self._tasks.spawn(run(turn), f"turn {response}")
+        turn.task.add_done_callback(turn.task_ended)
+        return turn
+
+    async def aclose(self) -> None:
+        """Refuse new turns, end the running ones, and wait for them."""
+        self._closing = True
+        for turn in tuple(self._turns.values()):
+            turn.cancel(LooplineError(Kind.SHUTTING_DOWN, "The server is shutting down."))
+        tasks = [turn.task for turn in self._turns.values() if turn.task is not None]
+        if tasks:
+            await asyncio.wait(tasks)
+
+    def _forget(self, turn: RunningTurn) -> None:
+        self._turns.pop(turn.id, None)

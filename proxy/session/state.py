@@ -1,0 +1,83 @@
+"""What may happen on a lane, as a table, and the bound on what may wait. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+
+from proxy.errors import Kind, LooplineError
+
+
+class State(Enum):
+    """A lane: nothing runs, one turn runs, or its socket is gone."""
+
+    IDLE = "idle"
+    BUSY = "busy"
+    GONE = "gone"
+
+
+class Happened(Enum):
+    """What happens to a lane. The end of a turn is two events, since what follows depends on the queue."""
+
+    CREATE = "create"
+    ENDED_MORE_WAITING = "ended, more waiting"
+    ENDED_NONE_WAITING = "ended, none waiting"
+    SOCKET_LOST = "socket lost"
+
+
+class Action(Enum):
+    """What the session does about it."""
+
+    START = "start"
+    QUEUE = "queue"
+    START_NEXT = "start the next"
+    REST = "rest"
+    STOP = "stop"
+
+
+# A missing key is an event that cannot happen in that state: a bug of ours, never a client's doing.
+TABLE: Mapping[tuple[State, Happened], tuple[State, Action]] = {
+    (State.IDLE, Happened.CREATE): (State.BUSY, Action.START),
+    (State.BUSY, Happened.CREATE): (State.BUSY, Action.QUEUE),
+    (State.BUSY, Happened.ENDED_MORE_WAITING): (State.BUSY, Action.START_NEXT),
+    (State.BUSY, Happened.ENDED_NONE_WAITING): (State.IDLE, Action.REST),
+    (State.IDLE, Happened.SOCKET_LOST): (State.GONE, Action.REST),
+    (State.BUSY, Happened.SOCKET_LOST): (State.GONE, Action.STOP),
+    (State.GONE, Happened.ENDED_MORE_WAITING): (State.GONE, Action.REST),
+    (State.GONE, Happened.ENDED_NONE_WAITING): (State.GONE, Action.REST),
+    (State.GONE, Happened.SOCKET_LOST): (State.GONE, Action.REST),
+}
+
+
+class Waiting:
+    """The creates of one socket that wait for their lanes, counted and bounded."""
+
+    def __init__(self, max_turns: int, max_bytes: int) -> None:
+        self._max_turns = max_turns
+        self._max_bytes = max_bytes
+        self.turns = 0
+        self.bytes = 0
+
+    def add(self, size: int) -> None:
+        """One more waits. Raises `LooplineError` (queue_full) where that is too many."""
+        if self.turns + 1 > self._max_turns:
+            raise LooplineError(
+                Kind.QUEUE_FULL,
+                f"More than {self._max_turns} requests wait on this connection (limits.queued_turns); "
+                "wait for a response to end.",
+                retry_after_s=1,
+            )
+        if self.bytes + size > self._max_bytes:
+            raise LooplineError(
+                Kind.QUEUE_FULL,
+                f"The requests that wait on this connection exceed {self._max_bytes} bytes (limits.queued_bytes); "
+                "wait for a response to end.",
+                retry_after_s=1,
+            )
+        self.turns += 1
+        self.bytes += size
+
+    def remove(self, size: int) -> None:
+        """One no longer waits."""
+        self.turns -= 1
+        self.bytes -= size

@@ -1,0 +1,37 @@
+"""The only place where tasks are made: each has a name and an owner that waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+
+class Tasks:
+    """Owns tasks until they end. `crashed` is told of a task that raised."""
+
+    def __init__(self, crashed: Callable[[str, BaseException], None]) -> None:
+        self._crashed = crashed
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def spawn(self, coroutine: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        """Run a coroutine as a task of this owner."""
+        task = asyncio.get_running_loop().create_task(coroutine, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    async def aclose(self) -> None:
+        """Cancel every task and wait until each has ended."""
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._crashed(task.get_name(), error)

@@ -1,0 +1,335 @@
+"""The road of one turn: from its create to its terminal event, in one function, `Turn._travel`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+from proxy.conversation import chain
+from proxy.conversation.chain import Node
+from proxy.conversation.store import Store
+from proxy.errors import Kind, LooplineError
+from proxy.http_client import HttpClient, HttpResponse, read_all
+from proxy.models.cache import CatalogCache
+from proxy.models.catalog import RESPONSES, Catalog, Names
+from proxy.session.registry import RunningTurn
+from proxy.telemetry.observer import Observer, TurnRecord
+from proxy.translate.base import Result, Translator
+from proxy.translate.chat import ChatTranslator
+from proxy.translate.failures import upstream_error
+from proxy.translate.responses import ResponsesTranslator
+from proxy.translate.tools import ToolMemo, Tools
+from proxy.upstream.endpoint import Endpoint
+from proxy.wire import ids
+from proxy.wire import server_events as events
+from proxy.wire.client_events import Create
+from proxy.wire.error_events import failed_error
+from proxy.wire.items import calls_after, pair_calls, require_answers
+
+# created and in_progress come before anything that a translator makes.
+_FIRST_SEQUENCE = 2
+_MAX_ERROR_BODY_BYTES = 256 * 1024
+# How long the end of an answer may lag behind its last event before the connection is given up.
+_TAIL_S = 1.0
+
+# Our own refusals and a client's own wish say nothing about the parent: it stays (ARCHITECTURE, eviction).
+_KEEPS_PARENT = frozenset({Kind.QUEUE_FULL, Kind.SHUTTING_DOWN, Kind.CANCELLED})
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What every turn uses; built once by `proxy/app.py`. `clock` is monotonic seconds, `wall` seconds since 1970."""
+
+    client: HttpClient
+    endpoints: Sequence[Endpoint]
+    catalogs: CatalogCache
+    names: Names
+    store: Store
+    tools: ToolMemo
+    observer: Observer
+    clock: Callable[[], float]
+    wall: Callable[[], float]
+    early_events_s: float
+    history_bytes: int
+    max_event_bytes: int
+    max_output_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks: tenant, and the headers of the upgrade or the POST, with lower-case names."""
+
+    tenant: str
+    headers: Mapping[str, str]
+
+
+class Holder(Protocol):
+    """Where a turn's conversation is kept beside the store: the lanes of a socket."""
+
+    def find(self, response: str) -> Node | None:
+        """A response that a lane of this socket holds."""
+        ...
+
+    def advance(self, node: Node) -> None:
+        """The turn's own lane now holds `node`."""
+        ...
+
+    def evict(self, node: Node) -> None:
+        """The turn's own lane holds `node` no longer, if it did."""
+        ...
+
+
+class NoHolder:
+    """HTTP has no socket to hold anything."""
+
+    def find(self, response: str) -> Node | None:
+        return None
+
+    def advance(self, node: Node) -> None:
+        pass
+
+    def evict(self, node: Node) -> None:
+        pass
+
+
+class Turn:
+    """One turn. `run` is its task; it ends with exactly one terminal event or refusal, unless nobody follows it."""
+
+    def __init__(self, services: Services, caller: Caller, create: Create, holder: Holder, record: TurnRecord) -> None:
+        self._services = services
+        self._caller = caller
+        self._create = create
+        self._holder = holder
+        self._record = record
+        self._parent: Node | None = None
+        self._translator: Translator | None = None
+        self._snapshot: events.Snapshot | None = None
+        self._begun = False
+
+    async def run(self, running: RunningTurn) -> None:
+        """Travel the road; whatever goes wrong ends in one event."""
+        observer, record = self._services.observer, self._record
+        observer.turn_started(record)
+        try:
+            await self._travel(running)
+        except LooplineError as error:
+            self._fail(running, error)
+        except asyncio.CancelledError:
+            record.outcome = record.outcome or "cancelled"
+            if running.cancel_reason is not None:
+                self._fail(running, running.cancel_reason)
+            raise
+        except Exception as error:  # a bug of ours must reach the client as an event, not as silence
+            observer.crashed("turn", error)
+            self._fail(running, LooplineError(Kind.INTERNAL, "Internal error.", cause=repr(error)))
+        finally:
+            record.ended_s = record.ended_s or self._services.clock()
+            record.events_out, record.bytes_out = running.events_out, running.bytes_out
+            running.end()
+            observer.turn_ended(record)
+
+    async def _travel(self, running: RunningTurn) -> None:
+        services, create, record = self._services, self._create, self._record
+        record.started_s = services.clock()
+        self._parent = parent = await self._find_parent()
+        open_calls = pair_calls(parent.open_calls if parent else frozenset(), create.items)
+        self._check_size(parent)
+        tools = services.tools.read(self._caller.tenant, create.raw("tools"))
+        endpoint = services.endpoints[0]
+        catalog = await services.catalogs.get(endpoint, self._caller.tenant, self._caller.headers)
+        model = services.names.resolve(create.model, catalog)
+        self._translator = translator = self._translate(endpoint, catalog, model, tools)
+        self._snapshot = events.Snapshot(
+            record.response, create, create.model or model, tools.echo, int(services.wall())
+        )
+        self._note(endpoint, model, translator)
+        if not create.generate:
+            self._begin(running)
+            await self._conclude(running, [], _NOTHING, open_calls)
+            return
+        require_answers(open_calls)
+        history = chain.history(parent, translator.dialect, translator.encode, keep=translator.keeps_fragments)
+        body = translator.request(history)
+        record.bytes_history = body.history_bytes
+        record.bytes_upstream = sum(map(len, body.parts))
+        request = endpoint.request("POST", body.path, self._caller.headers, body=body.parts, repeatable=body.repeatable)
+        with endpoint.lease(), self._early_events(running):
+            record.sent_s = services.clock()
+            async with services.client.open(request) as response:
+                record.attempts, record.accepted_s = response.attempts, services.clock()
+                if response.status != 200:
+                    error_body = await read_all(response, _MAX_ERROR_BODY_BYTES)
+                    raise upstream_error(response.status, response.headers, error_body)
+                self._begin(running)
+                last = await self._relay(running, response, translator)
+                last += translator.finish()
+                record.upstream_end_s = services.clock()
+                await self._conclude(running, last, translator.result(), open_calls)
+                await _read_tail(response)
+
+    async def _find_parent(self) -> Node | None:
+        parent_id = self._create.parent_id
+        if parent_id is None:
+            return None
+        node = self._holder.find(parent_id)
+        if node is None and ids.is_ours(parent_id):
+            node = await self._services.store.get(self._caller.tenant, parent_id, self._services.clock())
+        if node is None:
+            raise LooplineError(
+                Kind.PARENT_NOT_FOUND,
+                f"Previous response with id '{parent_id}' not found.",
+                param="previous_response_id",
+            )
+        return node
+
+    def _check_size(self, parent: Node | None) -> None:
+        limit = self._services.history_bytes
+        size = (parent.total_bytes if parent else 0) + chain.items_bytes(self._create.items)
+        if size > limit:
+            raise LooplineError(
+                Kind.HISTORY_TOO_LARGE,
+                f"The conversation is {size} bytes, more than the {limit} kept here (limits.history_bytes).",
+                param="input",
+            )
+
+    def _translate(self, endpoint: Endpoint, catalog: Catalog, model: str, tools: Tools) -> Translator:
+        seed = ids.seed(self._record.response)
+        limit = self._services.max_event_bytes
+        if catalog.dialect == RESPONSES:
+            return ResponsesTranslator(
+                self._create,
+                model,
+                tools,
+                sequence=_FIRST_SEQUENCE,
+                max_event_bytes=limit,
+                faithful=endpoint.faithful,
+            )
+        return ChatTranslator(self._create, model, tools, seed=seed, sequence=_FIRST_SEQUENCE, max_event_bytes=limit)
+
+    async def _relay(self, running: RunningTurn, response: HttpResponse, translator: Translator) -> list[bytes]:
+        """Pass on what arrives until the answer's last event; its own events are returned, not yet published."""
+        size, limit, record = 0, self._services.max_output_bytes, self._record
+        while data := await response.read():
+            size += len(data)
+            if size > limit:
+                raise LooplineError(
+                    Kind.UPSTREAM_GARBLED,
+                    f"The upstream's answer is larger than {limit} bytes (upstream.max_output_bytes).",
+                )
+            made = translator.feed(data)
+            if record.first_output_s is None and translator.has_output:
+                record.first_output_s = self._services.clock()
+            if translator.ended:
+                return made
+            if made:
+                running.publish(made)
+                if running.congested:
+                    await running.drained()
+        return []
+
+    def _begin(self, running: RunningTurn) -> None:
+        """Publish created and in_progress, once: the parent is bound and an upstream has accepted, or takes long."""
+        if self._begun or self._snapshot is None:
+            return
+        self._begun = True
+        started = b'"response":' + self._snapshot.render(b"in_progress")
+        running.publish(
+            [
+                events.event(b"response.created", 0, started),
+                events.event(b"response.in_progress", 1, started),
+            ]
+        )
+
+    @contextmanager
+    def _early_events(self, running: RunningTurn) -> Iterator[None]:
+        timer = asyncio.get_running_loop().call_later(self._services.early_events_s, self._begin, running)
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    async def _conclude(
+        self, running: RunningTurn, last: list[bytes], result: Result, open_calls: frozenset[str]
+    ) -> None:
+        """Keep the answer, then say that it is whole: a client continues the moment it reads the terminal event."""
+        services, create, translator = self._services, self._create, self._translator
+        assert translator is not None
+        assert self._snapshot is not None
+        fragments = {}
+        if translator.keeps_fragments:
+            parts = (translator.delta, translator.encode(result.items))
+            fragments[translator.dialect] = b",".join(part for part in parts if part)
+        node = chain.link(
+            self._parent,
+            tenant=self._caller.tenant,
+            response=self._record.response,
+            items=create.items,
+            output=result.items,
+            open_calls=calls_after(open_calls, result.items),
+            stored=create.store,
+            endpoint=self._record.endpoint,
+            upstream_id=result.upstream_id,
+            fragments=fragments,
+        )
+        if create.store:
+            await services.store.put(node, services.clock())
+        self._holder.advance(node)
+        ended = self._snapshot.render(
+            result.status,
+            output=result.output,
+            usage=result.usage,
+            incomplete=result.incomplete,
+            completed_at=int(services.wall()) if result.status == b"completed" else None,
+        )
+        last.append(events.event(b"response." + result.status, translator.sequence, b'"response":' + ended))
+        running.publish(last)
+        self._account(result)
+        running.end()
+
+    def _fail(self, running: RunningTurn, error: LooplineError) -> None:
+        record = self._record
+        if record.outcome in ("completed", "incomplete"):
+            return  # only reading the tail of the answer failed
+        if self._parent is not None and error.kind not in _KEEPS_PARENT:
+            self._holder.evict(self._parent)
+        record.error, record.cause = error.kind.value, error.cause or ""
+        record.outcome = "failed" if self._begun else "refused"
+        if error.kind.value.startswith("upstream"):
+            self._services.observer.upstream_failed(record.endpoint, error.kind.value)
+        if self._begun and self._snapshot is not None and self._translator is not None:
+            failed = self._snapshot.render(b"failed", output=self._translator.partial(), error=failed_error(error))
+            running.publish([events.event(b"response.failed", self._translator.sequence, b'"response":' + failed)])
+        else:
+            running.refuse(error)
+
+    def _note(self, endpoint: Endpoint, model: str, translator: Translator) -> None:
+        record, create = self._record, self._create
+        record.endpoint, record.dialect, record.upstream_model = endpoint.name, translator.dialect, model
+        record.model = create.model or model
+        record.warm_up = not create.generate
+        record.tools_dropped = translator.tools_dropped
+
+    def _account(self, result: Result) -> None:
+        record = self._record
+        record.outcome = result.status.decode()
+        record.ended_s = self._services.clock()
+        record.items_out = len(result.items)
+        if result.tokens is not None:
+            record.tokens_in, record.tokens_cached = result.tokens.input, result.tokens.cached
+            record.tokens_out = result.tokens.output
+
+
+_NOTHING = Result(items=(), output=b"", status=b"completed", usage=events.NO_USAGE)
+
+
+async def _read_tail(response: HttpResponse) -> None:
+    """Read to the end what follows the last event, so that the connection can serve again."""
+    try:
+        async with asyncio.timeout(_TAIL_S):
+            while await response.read():
+                pass
+    except (LooplineError, TimeoutError):
+        pass  # the answer was whole; only the connection is lost

@@ -1,0 +1,35 @@
+"""Every setting, once: type, default, unit in its name, description; read once into one immutable `Settings`.
+
+`load` takes flags over environment over file over defaults and raises `BadSetting`, whose one-line message names the
+key, where it came from, the value and what is allowed. The values of keys, headers and query parameters appear in no
+message and no repr.
+"""
+
+from proxy.settings.catalog import CATALOG, CONFIG_ENV, ENV_NAMES, FLAGS, Setting
+from proxy.settings.model import Endpoint, Limits, Log, Models, Server, Settings, Store, Upstream, is_loopback
+from proxy.settings.reading import BadSetting, Loaded, api_key, load, read
+from proxy.settings.text import effective, example
+
+__all__ = [
+    "CATALOG",
+    "CONFIG_ENV",
+    "ENV_NAMES",
+    "FLAGS",
+    "BadSetting",
+    "Endpoint",
+    "Limits",
+    "Loaded",
+    "Log",
+    "Models",
+    "Server",
+    "Setting",
+    "Settings",
+    "Store",
+    "Upstream",
+    "api_key",
+    "effective",
+    "example",
+    "is_loopback",
+    "load",
+    "read",
+]

@@ -1,0 +1,233 @@
+"""The settings themselves: each one once, with its type, default and description. Frozen: one immutable snapshot."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Mapping
+from typing import Annotated, Literal, NamedTuple
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+KIB, MIB, GIB = 2**10, 2**20, 2**30
+
+
+class Says(NamedTuple):
+    """What a type allows, in words; stands beside the validators in the type's metadata."""
+
+    text: str
+
+
+# --- Types -----------------------------------------------------------------------------------------------------------
+
+
+def _number(value: object) -> object:
+    if isinstance(value, bool):  # pydantic would read `port = true` as 1
+        raise ValueError("a boolean is not a number")
+    return value
+
+
+def _http_url(value: str) -> str:
+    parts = urlsplit(value)
+    whole = parts.scheme in ("http", "https") and parts.hostname and (parts.port is None or parts.port > 0)
+    if not whole or set(value) & set("@?# "):
+        raise ValueError("not a plain http URL")
+    return value.rstrip("/")
+
+
+def _proxy_url(value: str) -> str:
+    if value and not (urlsplit(value).scheme in ("http", "https") and urlsplit(value).hostname):
+        raise ValueError("not an http URL")
+    return value
+
+
+def _header_names(names: tuple[str, ...]) -> tuple[str, ...]:
+    if not all(re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name) for name in names):
+        raise ValueError("not a header name")
+    return tuple(name.lower() for name in names)
+
+
+def _headers(headers: Mapping[str, str]) -> Mapping[str, str]:
+    _header_names(tuple(headers))
+    if any(re.search(r"[\x00-\x08\x0a-\x1f\x7f]", value) for value in headers.values()):
+        raise ValueError("control character in a header value")
+    return headers
+
+
+_Whole = BeforeValidator(_number)
+Port = Annotated[int, Field(ge=0, le=65535), _Whole, Says("a whole number from 0 to 65535")]
+Count = Annotated[int, Field(ge=1), _Whole, Says("a whole number, at least 1")]
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False), _Whole, Says("a number of seconds above 0")]
+Wait = Annotated[float, Field(ge=0, allow_inf_nan=False), _Whole, Says("a number of seconds, 0 or more")]
+Text = Annotated[str, Says("a text")]
+Host = Annotated[str, Field(pattern=r"^[^\s/]+$"), Says("a host name or an IP address")]
+Url = Annotated[str, AfterValidator(_http_url), Says("an http:// or https:// URL without user name, query or fragment")]
+ProxyUrl = Annotated[str, AfterValidator(_proxy_url), Says("an http:// or https:// URL, or nothing")]
+EnvName = Annotated[
+    str, Field(pattern=r"^([A-Za-z_][A-Za-z0-9_]*)?$"), Says("the name of an environment variable (not the key itself)")
+]
+Origin = Annotated[str, Field(pattern=r"^[a-z][a-z0-9+.-]*://[^/?#\s]+$")]
+Origins = Annotated[tuple[Origin, ...], Says('a list of origins such as ["https://app.example"]')]
+HeaderNames = Annotated[tuple[str, ...], AfterValidator(_header_names), Says('a list of header names such as ["x-id"]')]
+Headers = Annotated[Mapping[str, str], AfterValidator(_headers), Says("a table of header names and texts")]
+Texts = Annotated[Mapping[str, str], Says("a table of names and texts")]
+
+
+class Section(BaseModel):
+    """One table of the file."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+# --- The settings ----------------------------------------------------------------------------------------------------
+
+
+class Server(Section):
+    """Where clients connect."""
+
+    host: Host = Field("127.0.0.1", description="Address to listen on. Beyond loopback it needs `insecure`.")
+    port: Port = Field(8780, description="Port for clients. 0 takes any free port.")
+    admin_host: Host = Field("127.0.0.1", description="Address of `admin_port`.")
+    admin_port: Port = Field(0, description="Port for /readyz and /metrics. 0 leaves them on the client port.")
+    insecure: bool = Field(
+        False, description="Listen beyond loopback without client keys: whoever reaches the port uses the upstream."
+    )
+    allowed_origins: Origins = Field(
+        (), description="Browser origins that may connect. Requests without one always may."
+    )
+    websocket: bool = Field(True, description="Whether WebSocket is offered. When false, upgrades are answered 426.")
+    early_events_s: Wait = Field(
+        2.0, description="A silent upstream delays response.created and response.in_progress by at most this."
+    )
+    ping_interval_s: Seconds = Field(20.0, description="Time between WebSocket pings.")
+    client_stall_s: Seconds = Field(30.0, description="A client that reads nothing for this long is disconnected.")
+
+
+class Endpoint(Section):
+    """One upstream address."""
+
+    name: Annotated[str, Field(pattern=r"^[\w.-]{1,64}$"), Says("1 to 64 letters, digits, . _ or -")] = Field(
+        "default", description="Name in logs and metrics."
+    )
+    url: Url = Field("http://127.0.0.1:8000/v1", description="Base URL of the inference server, with its /v1.")
+    dialect: Literal["auto", "chat", "responses"] = Field(
+        "auto", description="API the server speaks: Chat Completions or Responses. auto asks the server."
+    )
+    api_key_env: EnvName = Field(
+        "",
+        repr=False,
+        description="Environment variable that holds the server's API key; with _FILE appended, the key's file.",
+    )
+    api_key_file: Text = Field("", repr=False, description="File that holds the server's API key.")
+    headers: Headers = Field({}, repr=False, description="Headers added to every request to the server.")
+    query: Texts = Field({}, repr=False, description="Query parameters added to every request, e.g. api-version.")
+    ca_bundle: Text = Field("", description="File of CA certificates (PEM) to trust instead of the system's.")
+    proxy: ProxyUrl = Field("", repr=False, description="HTTP proxy on the way to the server.")
+    forward_headers: HeaderNames = Field((), description="Client headers to forward besides the built-in ones.")
+    faithful: bool = Field(
+        False,
+        description="Its Responses stream has right ids, indices and sequence numbers: deltas pass undecoded.",
+    )
+
+
+class Upstream(Section):
+    """Patience and bounds towards every endpoint."""
+
+    connect_timeout_s: Seconds = Field(10.0, description="Time to connect, TLS included.")
+    first_byte_timeout_s: Seconds = Field(600.0, description="Time from the request to the first byte of the answer.")
+    idle_timeout_s: Seconds = Field(120.0, description="Longest silence between two chunks of an answer.")
+    keepalive_s: Wait = Field(3.0, description="An idle connection is kept this long for the next turn.")
+    max_event_bytes: Count = Field(32 * MIB, description="Largest single event taken from an upstream.")
+    max_output_bytes: Count = Field(64 * MIB, description="Largest output of one turn.")
+
+
+class Models(Section):
+    """Which model a request gets."""
+
+    default: Text = Field("", description="Model of a request that names none.")
+    aliases: Texts = Field({}, description="Model names (* and ? match) to upstream models; the first match counts.")
+    cache_ttl_s: Wait = Field(300.0, description="What the upstream says about its models is kept this long.")
+
+
+class Limits(Section):
+    """What a client may send and keep."""
+
+    frame_bytes: Count = Field(64 * MIB, description="Largest message or HTTP body; above it the answer is an error.")
+    frame_hard_bytes: Count = Field(
+        128 * MIB, description="A message above this closes the socket with 1009. Must exceed frame_bytes."
+    )
+    queued_turns: Count = Field(64, description="Turns that may wait on one socket.")
+    queued_bytes: Count = Field(64 * MIB, description="Bytes of turns that may wait on one socket.")
+    history_bytes: Count = Field(256 * MIB, description="Largest conversation. Must not exceed store.memory_bytes.")
+    input_items: Count = Field(100_000, description="Input items in one request.")
+    tools: Count = Field(1024, description="Tools in one request.")
+    header_bytes: Count = Field(64 * KIB, description="Largest header field of a request.")
+
+
+class Store(Section):
+    """Where conversations are kept."""
+
+    kind: Literal["memory"] = Field("memory", description="Kind of store.")
+    memory_bytes: Count = Field(1 * GIB, description="Memory for conversations; the longest unused leave first.")
+    ttl_s: Seconds = Field(86_400.0, description="A stored response is forgotten after this time.")
+
+
+class Log(Section):
+    """What is written to stderr."""
+
+    format: Literal["auto", "json", "console"] = Field(
+        "auto", description="Form of a log line. auto: console on a terminal, json otherwise."
+    )
+    level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least severe level written.")
+
+
+class Conflict(ValueError):
+    """Two settings that exclude each other: `key` is at fault, `needs` says what it must be, `other` explains it."""
+
+    def __init__(self, key: str, needs: str, other: str = "") -> None:
+        super().__init__(f"{key} {needs} {other}".rstrip())
+        self.key, self.needs, self.other = key, needs, other
+
+
+class Settings(Section):
+    """One immutable snapshot of every setting."""
+
+    server: Server = Server()
+    endpoints: Annotated[tuple[Endpoint, ...], Field(min_length=1, max_length=1)] = (Endpoint(),)
+    upstream: Upstream = Upstream()
+    models: Models = Models()
+    limits: Limits = Limits()
+    store: Store = Store()
+    log: Log = Log()
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """The one endpoint."""
+        return self.endpoints[0]
+
+    @model_validator(mode="after")
+    def _agree(self) -> Settings:
+        if self.limits.frame_hard_bytes <= self.limits.frame_bytes:
+            raise Conflict("limits.frame_hard_bytes", "it must exceed", "limits.frame_bytes")
+        if self.limits.history_bytes > self.store.memory_bytes:
+            raise Conflict("limits.history_bytes", "it must not exceed", "store.memory_bytes")
+        if self.server.admin_port and self.server.admin_port == self.server.port:
+            raise Conflict("server.admin_port", "it must differ from", "server.port")
+        if not (self.server.insecure or is_loopback(self.server.host)):
+            raise Conflict("server.host", _EXPOSED)
+        return self
+
+
+_EXPOSED = (
+    "other machines could reach it and there are no client keys, so whoever connects would use the upstream and its "
+    "key. Keep it on 127.0.0.1, or pass --insecure (server.insecure = true) if the network keeps strangers out"
+)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach `host`. A name other than localhost counts as reachable."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"

@@ -1,0 +1,1 @@
+"""What is observed, and where it is written."""

@@ -1,0 +1,1 @@
+"""Programs beside the proxy, never imported by it."""

@@ -1,0 +1,1 @@
+"""One file per upstream dialect: a turn becomes an upstream request, its answer becomes events. Pure."""

@@ -1,0 +1,265 @@
+"""An answer as it grows: events out, finished items kept.
+
+Upstreams interleave text, reasoning and calls as they like; clients need each item opened, filled and closed before
+the next one opens (Open Responses, item lifecycle). What arrives for an item that may not open yet waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from proxy.errors import Kind, LooplineError
+from proxy.wire import server_events as events
+from proxy.wire.codec import encode
+from proxy.wire.items import Item
+
+_IN_PROGRESS, COMPLETED, INCOMPLETE = b"in_progress", b"completed", b"incomplete"
+_MAX_CALL_ID = 64
+
+
+class _Part(NamedTuple):
+    """Something that waits for its item to open."""
+
+    kind: str
+    delta: str
+    key: int = -1
+    call_id: str = ""
+    name: str = ""
+
+
+class _Open:
+    """The item being written: its ids, what was written, and the constant start of its delta events."""
+
+    __slots__ = ("call_id", "head", "id", "key", "kind", "name", "parts")
+
+    def __init__(self, kind: str, item_id: bytes, head: bytes, key: int = -1) -> None:
+        self.kind = kind
+        self.id = item_id
+        self.head = head
+        self.key = key
+        self.parts: list[str] = []
+        self.call_id = ""
+        self.name = ""
+
+
+class Answer:
+    """Builds strictly nested items from what an upstream says, and the events that tell of them.
+
+    Feed it `text`, `refusal`, `reasoning` and `call`; then `close` once. `take()` returns the events since the last
+    take. `items` are the finished items, in order. `seed` is 32 hex digits that make the ids.
+    """
+
+    def __init__(self, seed: str, sequence: int) -> None:
+        self.items: list[Item] = []
+        self.sequence = sequence
+        self.has_output = False
+        self._seed = seed.encode()
+        self._events: list[bytes] = []
+        self._open: _Open | None = None
+        self._waiting: list[_Part] = []
+        self._closed_calls: set[int] = set()
+        self._call_ids: set[str] = set()
+        self._minted = 0
+
+    def take(self) -> list[bytes]:
+        """The events since the last take."""
+        taken, self._events = self._events, []
+        return taken
+
+    def text(self, delta: str) -> None:
+        """Some of the answer's text."""
+        open_ = self._open
+        if open_ is not None and open_.kind == "text":
+            # The hot path of every turn: one join, no dict.
+            open_.parts.append(delta)
+            self._events.append(b"%b%d%b%b}" % (open_.head, self.sequence, _DELTA, encode(delta)))
+            self.sequence += 1
+        else:
+            self._wait(_Part("text", delta))
+
+    def refusal(self, delta: str) -> None:
+        """Some of a refusal."""
+        self._write("refusal", delta)
+
+    def reasoning(self, delta: str) -> None:
+        """Some raw reasoning."""
+        self._write("reasoning", delta)
+
+    def call(self, key: int, call_id: str, name: str, arguments: str) -> None:
+        """Some of the function call numbered `key`; `call_id` and `name` may come once or each time."""
+        open_ = self._open
+        if open_ is not None and open_.key == key:
+            self._append(open_, arguments)
+        else:
+            self._wait(_Part("call", arguments, key, call_id, name))
+
+    def close(self, status: bytes = COMPLETED) -> None:
+        """The answer has ended; an open item gets `status`. An answer without any item becomes an empty message.
+
+        Raises `LooplineError` (upstream_garbled) for a call that never got a name.
+        """
+        self._release(ending=True)
+        if self._open is None and not self.items:
+            self._open_part("text")
+        self._close_open(status)
+
+    def output(self) -> bytes:
+        """The finished items joined by commas."""
+        return b",".join(item.raw for item in self.items)
+
+    def _write(self, kind: str, delta: str) -> None:
+        open_ = self._open
+        if open_ is not None and open_.kind == kind:
+            self._append(open_, delta)
+        else:
+            self._wait(_Part(kind, delta))
+
+    def _append(self, open_: _Open, delta: str) -> None:
+        if delta:
+            open_.parts.append(delta)
+            self._emit(b"%b%d%b%b}" % (open_.head, self.sequence, _DELTA, encode(delta)))
+
+    def _wait(self, part: _Part) -> None:
+        self._waiting.append(part)
+        self._release(ending=False)
+
+    def _release(self, *, ending: bool) -> None:
+        """Write what waits, as far as items may follow each other; a call must be whole before the next item opens."""
+        while self._waiting:
+            if not ending and self._open is not None and self._open.kind == "call" and not _is_whole(self._open.parts):
+                return
+            first = self._waiting[0]
+            if first.kind != "call":
+                del self._waiting[0]
+                self._append(self._open_part(first.kind), first.delta)
+                continue
+            mine = [part for part in self._waiting if part.key == first.key]
+            name = next((part.name for part in mine if part.name), "")
+            if not name and not ending:
+                return
+            self._waiting = [part for part in self._waiting if part.key != first.key]
+            # A call that was whole and is closed can only be followed by white space.
+            if first.key not in self._closed_calls:
+                self._append(self._open_call(first.key, mine, name), "".join(part.delta for part in mine))
+
+    def _open_part(self, kind: str) -> _Open:
+        if self._open is not None and self._open.kind == kind:
+            return self._open
+        self._close_open(COMPLETED)
+        self.has_output = True
+        prefix, added, part, delta, extra = _SHAPES[kind]
+        item_id = self._mint(prefix)
+        at = b'"item_id":"%b","output_index":%d,"content_index":0' % (item_id, len(self.items))
+        self._event(b"response.output_item.added", b'"output_index":%d,"item":%b' % (len(self.items), added % item_id))
+        self._event(b"response.content_part.added", b'%b,"part":%b' % (at, part(b'""')))
+        self._open = _Open(kind, item_id, b'{"type":"%b",%b%b,"sequence_number":' % (delta, at, extra))
+        return self._open
+
+    def _open_call(self, key: int, parts: Sequence[_Part], name: str) -> _Open:
+        if not name:
+            raise LooplineError(Kind.UPSTREAM_GARBLED, "The upstream called a function without naming it.")
+        self._close_open(COMPLETED)
+        self.has_output = True
+        item_id = self._mint(b"fc")
+        # The upstream's own id goes back to it in the history, where some templates and parsers rely on its form.
+        call_id = next((part.call_id for part in parts if part.call_id), "")
+        if not call_id or len(call_id) > _MAX_CALL_ID or call_id in self._call_ids:
+            call_id = self._mint(b"call").decode()
+        self._call_ids.add(call_id)
+        index = len(self.items)
+        head = b'{"type":"response.function_call_arguments.delta","item_id":"%b","output_index":%d,"sequence_number":'
+        open_ = self._open = _Open("call", item_id, head % (item_id, index), key)
+        open_.call_id, open_.name = call_id, name
+        self._event(
+            b"response.output_item.added",
+            b'"output_index":%d,"item":%b' % (index, _call_item(open_, b'""', _IN_PROGRESS)),
+        )
+        return open_
+
+    def _close_open(self, status: bytes) -> None:
+        open_, self._open = self._open, None
+        if open_ is None:
+            return
+        text = encode("".join(open_.parts))
+        index = len(self.items)
+        if open_.kind == "call":
+            raw = self._close_call(open_, text, index, status)
+            self.items.append(Item("function_call", raw, None, open_.call_id, status != COMPLETED))
+        else:
+            raw = self._close_part(open_, text, index, status)
+            self.items.append(Item("reasoning" if open_.kind == "reasoning" else "message", raw, _ROLES[open_.kind]))
+        self._event(b"response.output_item.done", b'"output_index":%d,"item":%b' % (index, raw))
+
+    def _close_call(self, open_: _Open, arguments: bytes, index: int, status: bytes) -> bytes:
+        self._closed_calls.add(open_.key)
+        self._event(
+            b"response.function_call_arguments.done",
+            b'"item_id":"%b","output_index":%d,"name":%b,"arguments":%b'
+            % (open_.id, index, encode(open_.name), arguments),
+        )
+        return _call_item(open_, arguments, status)
+
+    def _close_part(self, open_: _Open, text: bytes, index: int, status: bytes) -> bytes:
+        done, member, part, item = _ENDINGS[open_.kind]
+        at = b'"item_id":"%b","output_index":%d,"content_index":0' % (open_.id, index)
+        whole = part(text)
+        self._event(done, b'%b,"%b":%b%b' % (at, member, text, _SHAPES[open_.kind][4]))
+        self._event(b"response.content_part.done", b'%b,"part":%b' % (at, whole))
+        return item % (open_.id, status, whole)
+
+    def _event(self, kind: bytes, rest: bytes) -> None:
+        self._emit(events.event(kind, self.sequence, rest))
+
+    def _emit(self, event: bytes) -> None:
+        self._events.append(event)
+        self.sequence += 1
+
+    def _mint(self, prefix: bytes) -> bytes:
+        self._minted += 1
+        return b"%b_%b%04x" % (prefix, self._seed, self._minted)
+
+
+_DELTA = b',"delta":'
+
+_MESSAGE = b'{"type":"message","id":"%b","status":"%b","role":"assistant","content":[%b]}'
+_REASONING = b'{"type":"reasoning","id":"%b","status":"%b","summary":[],"content":[%b]}'
+_NEW_MESSAGE = b'{"type":"message","id":"%b","status":"in_progress","role":"assistant","content":[]}'
+_NEW_REASONING = b'{"type":"reasoning","id":"%b","status":"in_progress","summary":[],"content":[]}'
+_ROLES = {"text": "assistant", "refusal": "assistant", "reasoning": None}
+
+# Kind → id prefix, the item when added, its part, the delta event, what else a delta holds.
+_SHAPES = {
+    "text": (b"msg", _NEW_MESSAGE, events.text_part, b"response.output_text.delta", b',"logprobs":[]'),
+    "refusal": (b"msg", _NEW_MESSAGE, events.refusal_part, b"response.refusal.delta", b""),
+    "reasoning": (b"rs", _NEW_REASONING, events.reasoning_part, b"response.reasoning_text.delta", b""),
+}
+
+# Kind → the event that ends its text, the member that holds it, its part, the item when done.
+_ENDINGS = {
+    "text": (b"response.output_text.done", b"text", events.text_part, _MESSAGE),
+    "refusal": (b"response.refusal.done", b"refusal", events.refusal_part, _MESSAGE),
+    "reasoning": (b"response.reasoning_text.done", b"text", events.reasoning_part, _REASONING),
+}
+
+
+def _call_item(open_: _Open, arguments: bytes, status: bytes) -> bytes:
+    return b'{"type":"function_call","id":"%b","call_id":%b,"name":%b,"arguments":%b,"status":"%b"}' % (
+        open_.id,
+        encode(open_.call_id),
+        encode(open_.name),
+        arguments,
+        status,
+    )
+
+
+def _is_whole(parts: Sequence[str]) -> bool:
+    if not parts or not parts[-1].rstrip().endswith("}"):
+        return False
+    try:
+        msgspec.json.decode("".join(parts))
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return True

@@ -1,0 +1,105 @@
+"""What every upstream dialect does for one turn: the same methods.
+
+    request(...)     the turn as an upstream request
+    feed(data)       bytes that arrived from the upstream → events for the client
+    finish()         the upstream's stream ended → the last events; the answer is whole, or LooplineError
+    result()         what is kept and told of the whole answer
+
+An answer that is no success is the same in every dialect: `failures.upstream_error`.
+A translator lives for one turn and does no I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from proxy.wire.items import Item
+
+
+class Body(NamedTuple):
+    """What is sent upstream: the path under the endpoint's url, and the body in parts.
+
+    `history_bytes` is how much of it came from kept fragments. `repeatable` says that sending it twice does no harm.
+    """
+
+    path: str
+    parts: Sequence[bytes]
+    history_bytes: int
+    repeatable: bool
+
+
+@dataclass(slots=True)
+class Tokens:
+    """Usage as the upstream counted it, in tokens."""
+
+    input: int = 0
+    cached: int = 0
+    output: int = 0
+    reasoning: int = 0
+    total: int = 0
+
+
+@dataclass(slots=True)
+class Result:
+    """A whole answer.
+
+    `status` is `completed` or `incomplete`, `incomplete` the JSON of its details. `output` are the items' bytes joined
+    by commas. `usage` is the JSON for the client, null where the upstream did not count.
+    """
+
+    items: tuple[Item, ...]
+    output: bytes
+    status: bytes
+    incomplete: bytes = b"null"
+    usage: bytes = b"null"
+    tokens: Tokens | None = None
+    upstream_id: str | None = None
+
+
+class Translator(Protocol):
+    """One turn's translation; see the module.
+
+    `sequence` is the number of the next event. `ended` turns true with the upstream's last event,
+    `has_output` turns true with the first event that carries output.
+    `delta` is the turn's items in the upstream's dialect. `keeps_fragments` says whether nodes should keep theirs.
+    """
+
+    dialect: str
+    keeps_fragments: bool
+    delta: bytes
+    tools_dropped: int
+
+    @property
+    def sequence(self) -> int: ...
+
+    @property
+    def ended(self) -> bool: ...
+
+    @property
+    def has_output(self) -> bool: ...
+
+    def encode(self, items: Sequence[Item]) -> bytes:
+        """Items in the upstream's dialect, joined by commas. Raises `LooplineError` naming an item it cannot carry."""
+        ...
+
+    def request(self, history: Sequence[bytes]) -> Body:
+        """The turn after `history` (fragments made by `encode`). Raises `LooplineError` (invalid_request)."""
+        ...
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Events for what arrived. Raises `LooplineError` where the upstream reports or commits an error."""
+        ...
+
+    def finish(self) -> list[bytes]:
+        """Events that were still owed. Raises `LooplineError` (upstream_closed) for an answer that is not whole."""
+        ...
+
+    def result(self) -> Result:
+        """The whole answer, after `finish`."""
+        ...
+
+    def partial(self) -> bytes:
+        """The items finished so far, joined by commas, for a response that fails."""
+        ...

@@ -1,0 +1,301 @@
+"""The `chat` dialect: a turn as `POST /chat/completions`, its chunks as events.
+
+Source: API reference, Chat Completions; habits of vLLM, llama.cpp and transformers as observed (upstreams/README.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from proxy.errors import Kind, LooplineError
+from proxy.translate.accumulate import COMPLETED, INCOMPLETE, Answer
+from proxy.translate.base import Body, Result, Tokens
+from proxy.translate.chat_items import encode_items
+from proxy.translate.failures import stream_error
+from proxy.translate.intake import Intake
+from proxy.translate.tools import Tools, chat_tools
+from proxy.wire import server_events as events
+from proxy.wire.client_events import Create
+from proxy.wire.codec import NULL, Raw, decode, encode, is_null
+from proxy.wire.items import Item, string
+from proxy.wire.sse import DONE
+
+_HEAD = b'{"model":%b,"stream":true,"stream_options":{"include_usage":true}'
+# Member of a create → member of a chat request, value unchanged.
+_RENAMED: Mapping[str, bytes] = {
+    "temperature": b"temperature",
+    "top_p": b"top_p",
+    "presence_penalty": b"presence_penalty",
+    "frequency_penalty": b"frequency_penalty",
+    "max_output_tokens": b"max_tokens",
+}
+# The efforts that every engine with the field takes; others would be a 400 there.
+_EFFORTS = frozenset({b'"low"', b'"medium"', b'"high"'})
+
+
+class _Function(msgspec.Struct):
+    name: str | None = None
+    arguments: str | None = None
+
+
+class _ToolCall(msgspec.Struct):
+    index: int | None = None
+    id: str | None = None
+    function: _Function | None = None
+
+
+class _Delta(msgspec.Struct):
+    content: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    refusal: str | None = None
+    tool_calls: list[_ToolCall] | None = None
+
+
+class _Choice(msgspec.Struct):
+    index: int = 0
+    delta: _Delta | None = None
+    message: _Delta | None = None  # a server that answered whole although it was asked to stream
+    finish_reason: str | None = None
+
+
+class _TokenDetails(msgspec.Struct):
+    cached_tokens: int | None = None
+    reasoning_tokens: int | None = None
+
+
+class _Usage(msgspec.Struct):
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    total_tokens: int | None = None
+    prompt_tokens_details: _TokenDetails | None = None
+    completion_tokens_details: _TokenDetails | None = None
+
+
+class _Chunk(msgspec.Struct):
+    id: str | None = None
+    choices: list[_Choice] | None = None
+    usage: _Usage | None = None
+    error: Raw = NULL
+
+
+_CHUNK = msgspec.json.Decoder(_Chunk | None)
+
+# finish_reason → the response's reason for being incomplete.
+_INCOMPLETE: Mapping[str, bytes] = {
+    "length": b'{"reason":"max_output_tokens"}',
+    "content_filter": b'{"reason":"content_filter"}',
+}
+
+
+class ChatTranslator:
+    """A `Translator` (see base.py) for one turn. `seed` makes the item ids, `sequence` is the first event's number."""
+
+    dialect = "chat"
+    keeps_fragments = True
+
+    def __init__(
+        self, create: Create, model: str, tools: Tools, *, seed: str, sequence: int, max_event_bytes: int
+    ) -> None:
+        self._create = create
+        self._model = model
+        self._tools = tools
+        self._answer = Answer(seed, sequence)
+        self._intake = Intake(max_event_bytes)
+        self._finish_reason: str | None = None
+        self._done = False
+        self._calls: dict[int, tuple[str, int]] = {}  # upstream's index → its latest id, our key
+        self._next_key = 0
+        self._usage: _Usage | None = None
+        self._upstream_id: str | None = None
+        self.delta = self.encode(create.items)
+        self.tools_dropped = len(tools.others)
+
+    @property
+    def sequence(self) -> int:
+        """The number of the next event."""
+        return self._answer.sequence
+
+    @property
+    def ended(self) -> bool:
+        """Has `[DONE]` come?"""
+        return self._done
+
+    @property
+    def has_output(self) -> bool:
+        """Has an event with output been made?"""
+        return self._answer.has_output
+
+    def encode(self, items: Sequence[Item]) -> bytes:
+        """Items as messages, joined by commas."""
+        return encode_items(items)
+
+    def request(self, history: Sequence[bytes]) -> Body:
+        """The request; see `Translator.request`."""
+        create = self._create
+        members = [_HEAD % string(self._model)]
+        for name, member in _RENAMED.items():
+            if (value := create.raw(name)) is not None:
+                members.append(b'"%b":%b' % (member, value))
+        if (response_format := _response_format(create.values.get("text"))) is not None:
+            members.append(b'"response_format":' + response_format)
+        if (effort := _effort(create.values.get("reasoning"))) is not None:
+            members.append(b'"reasoning_effort":' + effort)
+        members.extend(chat_tools(self._tools, create.raw("tool_choice"), create.raw("parallel_tool_calls")))
+        parts = [b",".join(members), b',"messages":[', *self._messages(history), b"]}"]
+        return Body("/chat/completions", parts, sum(map(len, history)), repeatable=True)
+
+    def _messages(self, history: Sequence[bytes]) -> list[bytes]:
+        messages = []
+        instructions = self._create.raw("instructions")
+        if instructions is not None:
+            messages.append(b'{"role":"system","content":' + instructions + b"}")
+        messages.extend(history)
+        if self.delta:
+            messages.append(self.delta)
+        if not messages:
+            raise LooplineError(Kind.INVALID_REQUEST, "'input' must not be empty in a new conversation.", param="input")
+        separated = [b","] * (2 * len(messages) - 1)
+        separated[::2] = messages
+        return separated
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Events for what arrived; see `Translator.feed`."""
+        for payload in self._intake.feed(data):
+            self._take(payload)
+        return self._answer.take()
+
+    def finish(self) -> list[bytes]:
+        """The last events; see `Translator.finish`."""
+        for payload in self._intake.end():
+            self._take(payload)
+        if self._finish_reason is None and not self._done:
+            raise LooplineError(Kind.UPSTREAM_CLOSED, "The upstream ended its answer before it was whole.")
+        self._answer.close(INCOMPLETE if self._finish_reason in _INCOMPLETE else COMPLETED)
+        return self._answer.take()
+
+    def result(self) -> Result:
+        """The answer; see `Translator.result`."""
+        reason = _INCOMPLETE.get(self._finish_reason or "")
+        tokens = _tokens(self._usage)
+        return Result(
+            items=tuple(self._answer.items),
+            output=self._answer.output(),
+            status=COMPLETED if reason is None else INCOMPLETE,
+            incomplete=reason or b"null",
+            usage=b"null"
+            if tokens is None
+            else events.usage(tokens.input, tokens.cached, tokens.output, tokens.reasoning, tokens.total),
+            tokens=tokens,
+            upstream_id=self._upstream_id,
+        )
+
+    def partial(self) -> bytes:
+        """Items finished so far."""
+        return self._answer.output()
+
+    def _take(self, payload: bytes) -> None:
+        if payload == DONE:
+            self._done = True
+            return
+        try:
+            chunk = _CHUNK.decode(payload)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise LooplineError(
+                Kind.UPSTREAM_GARBLED, "The upstream sent a chunk that is not valid.", cause=str(error)
+            ) from error
+        if chunk is None:
+            return  # llama.cpp's first event of some streams is `data: null`
+        if not is_null(chunk.error):
+            raise stream_error(chunk.error)
+        if chunk.usage is not None:
+            self._usage = chunk.usage
+        if self._upstream_id is None:
+            self._upstream_id = chunk.id
+        for choice in chunk.choices or ():
+            if choice.index == 0:
+                self._take_choice(choice)
+
+    def _take_choice(self, choice: _Choice) -> None:
+        delta = choice.delta or choice.message
+        if delta is not None:
+            reasoning = delta.reasoning_content or delta.reasoning
+            if reasoning:
+                self._answer.reasoning(reasoning)
+            if delta.content:
+                self._answer.text(delta.content)
+            if delta.refusal:
+                self._answer.refusal(delta.refusal)
+            if delta.tool_calls:
+                for position, call in enumerate(delta.tool_calls):
+                    self._take_call(position, call)
+        if choice.finish_reason is not None:
+            self._finish_reason = choice.finish_reason
+
+    def _take_call(self, position: int, call: _ToolCall) -> None:
+        index = position if call.index is None else call.index
+        call_id = call.id or ""
+        function = call.function or _Function()
+        known = self._calls.get(index)
+        # Some servers number every parallel call 0: another id together with a name is another call.
+        if known is None or (call_id and function.name and known[0] and call_id != known[0]):
+            known = self._calls[index] = (call_id, self._next_key)
+            self._next_key += 1
+        self._answer.call(known[1], call_id, function.name or "", function.arguments or "")
+
+
+def _response_format(text: Mapping[str, Raw] | None) -> bytes | None:
+    raw = (text or {}).get("format")
+    if raw is None or is_null(raw):
+        return None
+    wanted = decode(_FORMAT, raw, "'text.format'", "text.format")
+    if wanted.type == "text":
+        return None
+    if wanted.type == "json_object":
+        return b'{"type":"json_object"}'
+    if wanted.type != "json_schema" or is_null(wanted.schema):
+        raise LooplineError(
+            Kind.INVALID_REQUEST,
+            "'text.format' must be of type text, json_object, or json_schema with a schema.",
+            param="text.format",
+        )
+    schema: dict[str, Any] = {"name": wanted.name or "response", "schema": wanted.schema}
+    if wanted.description is not None:
+        schema["description"] = wanted.description
+    if wanted.strict is not None:
+        schema["strict"] = wanted.strict
+    return encode({"type": "json_schema", "json_schema": schema})
+
+
+class _Format(msgspec.Struct):
+    type: str
+    name: str | None = None
+    schema: Raw = NULL
+    description: str | None = None
+    strict: bool | None = None
+
+
+_FORMAT = msgspec.json.Decoder(_Format)
+
+
+def _effort(reasoning: Mapping[str, Raw] | None) -> bytes | None:
+    effort = bytes((reasoning or {}).get("effort") or b"")
+    return effort if effort in _EFFORTS else None
+
+
+def _tokens(usage: _Usage | None) -> Tokens | None:
+    if usage is None:
+        return None
+    cached = usage.prompt_tokens_details.cached_tokens if usage.prompt_tokens_details else None
+    reasoning = usage.completion_tokens_details.reasoning_tokens if usage.completion_tokens_details else None
+    total = usage.total_tokens
+    return Tokens(
+        input=usage.prompt_tokens,
+        cached=cached or 0,
+        output=usage.completion_tokens,
+        reasoning=reasoning or 0,
+        total=usage.prompt_tokens + usage.completion_tokens if total is None else total,
+    )

@@ -1,0 +1,312 @@
+"""The `responses` dialect: a turn as `POST /responses`, its events passed on.
+
+The upstream stores nothing: Loopline holds the conversation and sends it whole. Lifecycle events are ours (our id, the
+model as the client named it, every key); everything between passes with our sequence numbers. A delta from a faithful
+upstream passes undecoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from proxy.errors import Kind, LooplineError
+from proxy.translate.base import Body, Result, Tokens
+from proxy.translate.failures import stream_error
+from proxy.translate.intake import Intake
+from proxy.translate.tools import Tools
+from proxy.wire import server_events as events
+from proxy.wire.client_events import Create
+from proxy.wire.codec import NULL, Raw, encode, is_null
+from proxy.wire.items import Item, parse_item, string
+from proxy.wire.sse import DONE
+
+# Members that are ours, or that mean nothing to an upstream that keeps no state.
+_OURS = frozenset(
+    {
+        "type",
+        "stream_id",
+        "generate",
+        "previous_response_id",
+        "model",
+        "store",
+        "stream",
+        "stream_options",
+        "background",
+        "client_metadata",
+    }
+)
+_FUNCTION_ONLY = frozenset({"function", "custom"})
+
+
+class _Event(msgspec.Struct):
+    type: str = ""
+    response: Raw = NULL
+    item: Raw = NULL
+    error: Raw = NULL
+    code: Raw = NULL
+    message: Raw = NULL
+    delta: Raw = NULL
+    item_id: str | None = None
+    output_index: int | None = None
+    content_index: int | None = None
+
+
+class _Details(msgspec.Struct):
+    cached_tokens: int | None = None
+    reasoning_tokens: int | None = None
+
+
+class _Usage(msgspec.Struct):
+    input_tokens: int = 0
+    output_tokens: int = 0
+    total_tokens: int | None = None
+    input_tokens_details: _Details | None = None
+    output_tokens_details: _Details | None = None
+
+
+class _Response(msgspec.Struct):
+    id: str | None = None
+    status: str | None = None
+    output: list[Raw] | None = None
+    usage: Raw = NULL
+    error: Raw = NULL
+    incomplete_details: Raw = NULL
+
+
+_EVENT = msgspec.json.Decoder(_Event | None)
+_RESPONSE = msgspec.json.Decoder(_Response)
+_USAGE = msgspec.json.Decoder(_Usage | None)
+_ANY = msgspec.json.Decoder(dict[str, Any])
+
+# Deltas re-made from a typed decode: type → what else the event must hold.
+_DELTAS: Mapping[str, bytes] = {
+    "response.output_text.delta": b',"logprobs":[]',
+    "response.refusal.delta": b"",
+    "response.reasoning_text.delta": b"",
+    "response.function_call_arguments.delta": b"",
+}
+_FAITHFUL_DELTA = b'{"type":"response.output_text.delta",'
+_SEQUENCE = b'"sequence_number":%d'
+_INCOMPLETE_BY_LENGTH = b'{"reason":"max_output_tokens"}'
+
+
+class ResponsesTranslator:
+    """A `Translator` (see base.py) for one turn."""
+
+    dialect = "responses"
+    keeps_fragments = False  # encoding is a join of the items' own bytes
+
+    def __init__(
+        self,
+        create: Create,
+        model: str,
+        tools: Tools,
+        *,
+        sequence: int,
+        max_event_bytes: int,
+        faithful: bool = False,
+    ) -> None:
+        self._create = create
+        self._model = model
+        self._tools = tools
+        self._faithful = faithful
+        self._intake = Intake(max_event_bytes)
+        self._events: list[bytes] = []
+        self._items: list[Item] = []
+        self._final: _Response | None = None
+        self._final_status = ""
+        self._upstream_id: str | None = None
+        self._sequence = sequence
+        self._has_output = False
+        self.delta = self.encode(create.items)
+        self.tools_dropped = 0
+
+    @property
+    def sequence(self) -> int:
+        """The number of the next event."""
+        return self._sequence
+
+    @property
+    def ended(self) -> bool:
+        """Has the upstream's terminal event come?"""
+        return self._final is not None
+
+    @property
+    def has_output(self) -> bool:
+        """Has an event with output been made?"""
+        return self._has_output
+
+    def encode(self, items: Sequence[Item]) -> bytes:
+        """Items as they are, joined by commas."""
+        return b",".join(item.raw for item in items)
+
+    def request(self, history: Sequence[bytes]) -> Body:
+        """The request; see `Translator.request`."""
+        create = self._create
+        members = [b'{"model":' + string(self._model) + b',"stream":true,"store":false']
+        for name, value in create.members.items():
+            if name not in _OURS:
+                members.append(encode(name) + b":" + bytes(value))
+        parts = [*history, self.delta] if self.delta else list(history)
+        if not parts and not create.members.keys() & {"prompt", "instructions"}:
+            raise LooplineError(Kind.INVALID_REQUEST, "'input' must not be empty in a new conversation.", param="input")
+        body = [b",".join(members), b',"input":[', b",".join(parts), b"]}"]
+        # What runs inside the upstream (a hosted tool) may have happened although no answer came.
+        harmless = not set(self._tools.others) - _FUNCTION_ONLY
+        return Body("/responses", body, sum(map(len, history)), repeatable=harmless)
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Events for what arrived; see `Translator.feed`."""
+        for payload in self._intake.feed(data):
+            if self._faithful and payload.startswith(_FAITHFUL_DELTA) and _SEQUENCE % self._sequence in payload:
+                self._emit(payload)
+            else:
+                self._take(payload)
+        taken, self._events = self._events, []
+        return taken
+
+    def finish(self) -> list[bytes]:
+        """The last events; see `Translator.finish`."""
+        take = self._take_whole if self._intake.is_document else self._take
+        for payload in self._intake.end():
+            take(payload)
+        if self._final is None:
+            raise LooplineError(Kind.UPSTREAM_CLOSED, "The upstream ended its answer before it was whole.")
+        taken, self._events = self._events, []
+        return taken
+
+    def result(self) -> Result:
+        """The answer; see `Translator.result`."""
+        final = self._final or _Response()
+        incomplete = self._final_status == "response.incomplete" or final.status == "incomplete"
+        details = bytes(final.incomplete_details)
+        usage, tokens = _usage(final.usage)
+        return Result(
+            items=tuple(self._items),
+            output=self.partial(),
+            status=b"incomplete" if incomplete else b"completed",
+            incomplete=(details if details != b"null" else _INCOMPLETE_BY_LENGTH) if incomplete else b"null",
+            usage=usage,
+            tokens=tokens,
+            upstream_id=self._upstream_id,
+        )
+
+    def partial(self) -> bytes:
+        """Items finished so far."""
+        return b",".join(item.raw for item in self._items)
+
+    def _emit(self, event: bytes) -> None:
+        self._events.append(event)
+        self._sequence += 1
+        self._has_output = True
+
+    def _take(self, payload: bytes) -> None:
+        if payload == DONE:
+            return
+        try:
+            event = _EVENT.decode(payload)
+            if event is None:
+                return
+            handle = _HANDLERS.get(event.type)
+            if handle is not None:
+                handle(self, event, payload)
+            elif event.type in _DELTAS and not is_null(event.delta) and event.item_id is not None:
+                self._delta(event)
+            elif not event.type and not is_null(event.error):
+                raise stream_error(event.error)
+            elif event.type:
+                self._pass(event.type, payload)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise LooplineError(
+                Kind.UPSTREAM_GARBLED, "The upstream sent an event that is not valid.", cause=str(error)
+            ) from error
+
+    def _delta(self, event: _Event) -> None:
+        where = b'"item_id":%b,"output_index":%d' % (string(event.item_id or ""), event.output_index or 0)
+        if event.type != "response.function_call_arguments.delta":
+            where += b',"content_index":%d' % (event.content_index or 0)
+        self._emit(
+            b'{"type":"%b","sequence_number":%d,%b,"delta":%b%b}'
+            % (event.type.encode(), self._sequence, where, bytes(event.delta), _DELTAS[event.type])
+        )
+
+    def _pass(self, kind: str, payload: bytes) -> None:
+        if payload.startswith(b'{"type":"') and _SEQUENCE % self._sequence + b"," in payload:
+            self._emit(payload)
+            return
+        members = _ANY.decode(payload)
+        members.pop("type")
+        members.pop("sequence_number", None)
+        self._emit(encode({"type": kind, "sequence_number": self._sequence, **members}))
+
+    def _item_done(self, event: _Event, payload: bytes) -> None:
+        self._pass(event.type, payload)
+        if not is_null(event.item):
+            self._items.append(parse_item(event.item, "output"))
+
+    def _lifecycle(self, event: _Event, payload: bytes) -> None:
+        if not is_null(event.response) and self._upstream_id is None:
+            self._upstream_id = _RESPONSE.decode(event.response).id
+
+    def _end(self, event: _Event, payload: bytes) -> None:
+        self._final = _Response() if is_null(event.response) else _RESPONSE.decode(event.response)
+        self._final_status = event.type
+        if not self._items:
+            self._items = [parse_item(raw, "output") for raw in self._final.output or ()]
+
+    def _failed(self, event: _Event, payload: bytes) -> None:
+        error = event.error if is_null(event.response) else _RESPONSE.decode(event.response).error
+        raise stream_error(payload if is_null(error) else error)
+
+    def _take_whole(self, body: bytes) -> None:
+        """An upstream that answered with one JSON document although it was asked to stream."""
+        try:
+            response = _RESPONSE.decode(body)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise LooplineError(
+                Kind.UPSTREAM_GARBLED, "The upstream's answer is not valid JSON.", cause=str(error)
+            ) from error
+        if not is_null(response.error):
+            raise stream_error(response.error)
+        for index, raw in enumerate(response.output or ()):
+            self._emit(
+                events.event(
+                    b"response.output_item.added", self._sequence, b'"output_index":%d,"item":%b' % (index, bytes(raw))
+                )
+            )
+            self._items.append(parse_item(raw, "output"))
+            self._emit(
+                events.event(
+                    b"response.output_item.done", self._sequence, b'"output_index":%d,"item":%b' % (index, bytes(raw))
+                )
+            )
+        self._final, self._upstream_id = response, response.id
+
+
+_HANDLERS: Mapping[str, Callable[[ResponsesTranslator, _Event, bytes], None]] = {
+    "response.created": ResponsesTranslator._lifecycle,
+    "response.queued": ResponsesTranslator._lifecycle,
+    "response.in_progress": ResponsesTranslator._lifecycle,
+    "response.output_item.done": ResponsesTranslator._item_done,
+    "response.completed": ResponsesTranslator._end,
+    "response.incomplete": ResponsesTranslator._end,
+    "response.failed": ResponsesTranslator._failed,
+    "error": ResponsesTranslator._failed,
+}
+
+
+def _usage(raw: Raw) -> tuple[bytes, Tokens | None]:
+    usage = _USAGE.decode(raw)
+    if usage is None:
+        return b"null", None
+    tokens = Tokens(
+        input=usage.input_tokens,
+        cached=(usage.input_tokens_details.cached_tokens or 0) if usage.input_tokens_details else 0,
+        output=usage.output_tokens,
+        reasoning=(usage.output_tokens_details.reasoning_tokens or 0) if usage.output_tokens_details else 0,
+        total=usage.total_tokens if usage.total_tokens is not None else usage.input_tokens + usage.output_tokens,
+    )
+    return events.usage(tokens.input, tokens.cached, tokens.output, tokens.reasoning, tokens.total), tokens

@@ -1,0 +1,1 @@
+"""Endpoints, leases, and the one file that speaks HTTP to them."""

@@ -1,0 +1,96 @@
+"""One upstream address: how a request for it is dressed, and how many turns it carries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from proxy.http_client import HttpRequest
+
+# Client headers that mean something to an upstream; everything else stays here. More by endpoints.forward_headers.
+FORWARDED = ("openai-organization", "openai-project", "openai-beta", "traceparent", "x-request-id")
+
+
+class Endpoint:
+    """An endpoint, immutable but for its count of leases."""
+
+    def __init__(
+        self,
+        name: str,
+        url: str,
+        *,
+        key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        query: Mapping[str, str] | None = None,
+        forward: Sequence[str] = (),
+        ca_bundle: str = "",
+        proxy: str = "",
+        dialect: str = "auto",
+        faithful: bool = False,
+        first_byte_s: float = 600.0,
+        idle_s: float = 120.0,
+    ) -> None:
+        self.name = name
+        self.url = url.rstrip("/")
+        self.dialect = dialect
+        self.faithful = faithful
+        self.in_flight = 0
+        self._key = key
+        self._headers = dict(headers or {})
+        self._query = dict(query or {})
+        self._forward = tuple(dict.fromkeys((*FORWARDED, *(name.lower() for name in forward))))
+        self._ca_bundle = ca_bundle
+        self._proxy = proxy
+        self._first_byte_s = first_byte_s
+        self._idle_s = idle_s
+
+    @property
+    def has_key(self) -> bool:
+        """Does it have a key of its own, so that clients' credentials stay here?"""
+        return self._key is not None
+
+    @contextmanager
+    def lease(self) -> Iterator[None]:
+        """The right to send one turn; given back on every way out."""
+        self.in_flight += 1
+        try:
+            yield
+        finally:
+            self.in_flight -= 1
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        client_headers: Mapping[str, str],
+        *,
+        body: Sequence[bytes] = (),
+        repeatable: bool = True,
+        root: bool = False,
+    ) -> HttpRequest:
+        """A request of this endpoint. `client_headers` have lower-case names; `root` leaves out the url's `/v1`."""
+        base = self.url.removesuffix("/v1") if root else self.url
+        return HttpRequest(
+            method=method,
+            url=base + path,
+            headers=self._dressed(client_headers, has_body=bool(body)),
+            query=self._query,
+            body=body,
+            ca_bundle=self._ca_bundle,
+            proxy=self._proxy,
+            repeatable=repeatable,
+            first_byte_s=self._first_byte_s,
+            idle_s=self._idle_s,
+        )
+
+    def _dressed(self, client: Mapping[str, str], *, has_body: bool) -> list[tuple[str, str]]:
+        headers = [(name, client[name]) for name in self._forward if name in client]
+        if self._key is not None:
+            headers.append(("authorization", f"Bearer {self._key}"))
+        elif "authorization" in client:
+            headers.append(("authorization", client["authorization"]))
+        if has_body:
+            headers.append(("content-type", "application/json"))
+            headers.append(("accept", "text/event-stream, application/json"))
+        fixed = {name.lower() for name in self._headers}
+        return [pair for pair in headers if pair[0] not in fixed] + list(self._headers.items())

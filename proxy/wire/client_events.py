@@ -1,0 +1,165 @@
+"""What a client sends: one JSON object a message, parsed once.
+
+A create's members stay raw bytes beside the few that Loopline acts on, so that a Responses upstream gets them as they
+came. Source: API reference, Responses, create and WebSocket mode; protocol.md 1.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from proxy.errors import Kind, LooplineError
+from proxy.wire.codec import NULL, Raw, decode, decode_array, decode_object, is_null
+from proxy.wire.items import Item, parse_item, user_message
+
+
+def _optional(*types: Any) -> msgspec.json.Decoder[Any]:
+    union = types[0]
+    for kind in types[1:]:
+        union = union | kind
+    return msgspec.json.Decoder(union | None)
+
+
+# Checked here so that a wrong type is the client's error with the member's name, not an upstream's riddle.
+_TYPES: Mapping[str, msgspec.json.Decoder[Any]] = {
+    "model": _optional(str),
+    "previous_response_id": _optional(str),
+    "store": _optional(bool),
+    "generate": _optional(bool),
+    "stream": _optional(bool),
+    "background": _optional(bool),
+    "instructions": _optional(str),
+    "temperature": _optional(float),
+    "top_p": _optional(float),
+    "presence_penalty": _optional(float),
+    "frequency_penalty": _optional(float),
+    "top_logprobs": _optional(int),
+    "max_output_tokens": _optional(int),
+    "max_tool_calls": _optional(int),
+    "parallel_tool_calls": _optional(bool),
+    "truncation": _optional(str),
+    "service_tier": _optional(str),
+    "safety_identifier": _optional(str),
+    "prompt_cache_key": _optional(str),
+    "user": _optional(str),
+    "metadata": _optional(dict[str, str]),
+    "reasoning": _optional(dict[str, Raw]),
+    "text": _optional(dict[str, Raw]),
+    "include": _optional(list[str]),
+    "tools": _optional(list[Raw]),
+    "prompt_cache_options": _optional(dict[str, Raw]),
+}
+
+# Members that would need state or work we do not have: refusing beats an answer that silently lacks them.
+_REFUSED: Mapping[str, str] = {
+    "conversation": "Conversations are not kept here; continue with 'previous_response_id'.",
+}
+
+
+class Limits(NamedTuple):
+    """Bounds on one request: number of input items and of tools."""
+
+    input_items: int = 100_000
+    tools: int = 1024
+
+
+class Create(NamedTuple):
+    """A `response.create`, or the body of `POST /v1/responses`.
+
+    `members` holds every member but `input` as raw JSON, nulls left out. `values` holds the decoded ones of the table
+    above. `items` is the delta. `size` is the message's length in bytes.
+    """
+
+    members: Mapping[str, Raw]
+    values: Mapping[str, Any]
+    items: tuple[Item, ...]
+    size: int
+
+    @property
+    def model(self) -> str | None:
+        """The model as the client names it."""
+        return self.values.get("model")
+
+    @property
+    def parent_id(self) -> str | None:
+        """`previous_response_id`; null equals omitted."""
+        return self.values.get("previous_response_id")
+
+    @property
+    def store(self) -> bool:
+        """May the response be found by its id on another socket? True when omitted."""
+        return bool(self.values.get("store", True))
+
+    @property
+    def generate(self) -> bool:
+        """False for a warm-up, which gets an id and no output."""
+        if self.values.get("generate") is False:
+            return False
+        options = self.values.get("prompt_cache_options") or {}
+        return bytes(options.get("prewarm", NULL)) != b"true"
+
+    def raw(self, name: str) -> bytes | None:
+        """A member's JSON, or None where it is absent or null."""
+        value = self.members.get(name)
+        return None if value is None else bytes(value)
+
+
+def parse_message(data: bytes) -> tuple[str, dict[str, Raw]]:
+    """A WebSocket message → its `type` and all its members, undecoded.
+
+    Raises `LooplineError`: invalid_unicode, invalid_json, too_deep, invalid_request, missing_parameter.
+    """
+    members = decode_object(data)
+    kind = members.get("type")
+    if kind is None:
+        raise LooplineError(Kind.MISSING_PARAMETER, "Missing required parameter: 'type'.", param="type")
+    return decode(_STRING, kind, "'type'", "type"), members
+
+
+_STRING = msgspec.json.Decoder(str)
+
+
+def parse_create(members: Mapping[str, Raw], size: int, limits: Limits) -> Create:
+    """Check and take apart a create's members.
+
+    Raises `LooplineError` (missing_parameter, unsupported_parameter, invalid_request, too_deep …) with `param` set.
+    """
+    present = {name: raw for name, raw in members.items() if name != "input" and not is_null(raw)}
+    for name, reason in _REFUSED.items():
+        if name in present:
+            raise LooplineError(Kind.UNSUPPORTED_PARAMETER, f"'{name}' is not supported: {reason}", param=name)
+    values = {name: decode(_TYPES[name], raw, f"'{name}'", name) for name, raw in present.items() if name in _TYPES}
+    if values.get("background"):
+        raise LooplineError(
+            Kind.UNSUPPORTED_PARAMETER, "'background' is not supported; leave it out.", param="background"
+        )
+    if len(values.get("tools") or ()) > limits.tools:
+        raise LooplineError(
+            Kind.INVALID_REQUEST, f"'tools' holds more than {limits.tools} tools (limits.tools).", param="tools"
+        )
+    warm_up = values.get("generate") is False
+    return Create(present, values, _input(members.get("input"), limits, required=not warm_up), size)
+
+
+def _input(raw: Raw | None, limits: Limits, *, required: bool) -> tuple[Item, ...]:
+    if raw is None or is_null(raw):
+        if required:
+            raise LooplineError(Kind.MISSING_PARAMETER, "Missing required parameter: 'input'.", param="input")
+        return ()
+    first = bytes(memoryview(raw)[:1])
+    if first == b'"':
+        decode(_STRING, raw, "'input'", "input")
+        return (user_message(raw),)
+    if first != b"[":
+        raise LooplineError(Kind.INVALID_REQUEST, "'input' must be a string or an array of items.", param="input")
+    parts = decode_array(raw, "'input'", "input")
+    if len(parts) > limits.input_items:
+        raise LooplineError(
+            Kind.INVALID_REQUEST,
+            f"'input' holds more than {limits.input_items} items (limits.input_items).",
+            param="input",
+        )
+    return tuple(parse_item(part, f"input[{index}]") for index, part in enumerate(parts))

@@ -1,0 +1,64 @@
+"""The one choice of JSON library, and what each way of being malformed is called.
+
+msgspec checks escapes and nesting while it skips over undecoded parts, but not whether the bytes are UTF-8, so text
+is checked once per frame or body, here.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import msgspec
+
+from proxy.errors import Kind, LooplineError
+
+T = TypeVar("T")
+
+Raw = msgspec.Raw
+# msgspec knows no union with Raw: an optional undecoded member is a Raw that may be null.
+NULL = Raw(b"null")
+encode = msgspec.json.Encoder().encode
+
+_OBJECT = msgspec.json.Decoder(dict[str, Raw])
+_ARRAY = msgspec.json.Decoder(list[Raw])
+_SURROGATE = ("surrogate", "hex escape")
+
+
+def decode_object(data: bytes, what: str = "The message") -> dict[str, Raw]:
+    """The members of a JSON object, values undecoded (slices that pin `data`).
+
+    Raises `LooplineError`: invalid_unicode, invalid_json, too_deep.
+    """
+    try:
+        data.decode()
+    except UnicodeDecodeError as error:
+        raise LooplineError(Kind.INVALID_UNICODE, f"{what} is not valid UTF-8 (byte {error.start}).") from None
+    return decode(_OBJECT, data, what)
+
+
+def is_null(raw: Raw) -> bool:
+    """Is this undecoded value null (or the default of an absent member)?"""
+    return bytes(memoryview(raw)[:4]) == b"null"
+
+
+def decode_array(data: bytes | Raw, what: str, param: str | None = None) -> list[Raw]:
+    """The elements of a JSON array, undecoded."""
+    return decode(_ARRAY, data, what, param)
+
+
+def decode(decoder: msgspec.json.Decoder[T], data: bytes | Raw, what: str, param: str | None = None) -> T:
+    """Decode by `decoder`; every way to fail is a `LooplineError` naming `what`."""
+    try:
+        return decoder.decode(data)
+    except RecursionError:
+        raise LooplineError(Kind.TOO_DEEP, f"{what} is nested too deeply.", param=param) from None
+    except msgspec.ValidationError as error:
+        raise LooplineError(Kind.INVALID_REQUEST, f"{what} is invalid: {error}.", param=param) from None
+    except msgspec.DecodeError as error:
+        # A UTF-8 fault inside a decoded string surfaces here too; the surrogate ones have no class of their own.
+        text = str(error)
+        if any(word in text for word in _SURROGATE):
+            raise LooplineError(
+                Kind.INVALID_UNICODE, f"{what} holds an unpaired UTF-16 surrogate: {text}.", param=param
+            ) from None
+        raise LooplineError(Kind.INVALID_JSON, f"{what} is not valid JSON: {text}.", param=param) from None

@@ -1,0 +1,32 @@
+"""Ids that clients see.
+
+`resp_` `lp1` WORKER ROOT RANDOM: a version mark that makes ours recognisable without a look-up, 4 characters for the
+worker that minted it, 8 that all responses of one chain share, and 128 random bits in hex; 52 characters of the 64
+that clients allow. Ids of items are made from their response's random part and a counter.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+
+_OURS = re.compile(r"resp_lp1[0-9a-z]{4}([0-9a-f]{8})([0-9a-f]{32})\Z")
+_MARK = "resp_lp1"
+DEFAULT_WORKER = "0000"
+
+
+def response_id(parent: str | None = None, worker: str = DEFAULT_WORKER) -> str:
+    """A new response id, carrying the root of `parent`'s chain when there is one."""
+    random = secrets.token_hex(16)
+    match = _OURS.match(parent) if parent else None
+    return f"{_MARK}{worker}{match[1] if match else random[:8]}{random}"
+
+
+def is_ours(response: str) -> bool:
+    """Was this response id minted by a Loopline?"""
+    return _OURS.match(response) is not None
+
+
+def seed(response: str) -> str:
+    """The 32 hex digits from which the ids of a response's items are made."""
+    return response[-32:]

@@ -1,0 +1,119 @@
+"""Items of a conversation: the fields we act on, the raw bytes beside them.
+
+An item keeps the bytes the client or the upstream sent, unknown members included, so that nothing is lost on its way
+to a Responses upstream or back to the client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from proxy.errors import Kind, LooplineError
+from proxy.wire.codec import Raw, decode, encode
+
+# Calls that a client answers, by the type of the item that answers them.
+CALL_OF_OUTPUT: Mapping[str, str] = {
+    "function_call_output": "function_call",
+    "custom_tool_call_output": "custom_tool_call",
+    "local_shell_call_output": "local_shell_call",
+    "shell_call_output": "shell_call",
+    "apply_patch_call_output": "apply_patch_call",
+    "computer_call_output": "computer_call",
+}
+CALLS = frozenset(CALL_OF_OUTPUT.values())
+
+
+class _Head(msgspec.Struct):
+    type: str | None = None
+    role: str | None = None
+    call_id: str | None = None
+    id: str | None = None
+    status: str | None = None
+
+
+_HEAD = msgspec.json.Decoder(_Head)
+
+
+class Item(NamedTuple):
+    """One item. `kind` is its type, `message` where a role stands without one.
+
+    `raw` is a JSON object that always has a `type`: llama.cpp rejects messages without, clients leave it out.
+    `unfinished` marks a call that was cut off: nobody can run or answer it.
+    """
+
+    kind: str
+    raw: bytes
+    role: str | None = None
+    call_id: str | None = None
+    unfinished: bool = False
+
+
+def parse_item(raw: bytes | Raw, param: str = "input") -> Item:
+    """Read what we act on. Raises `LooplineError` (invalid_request) naming `param`."""
+    head = decode(_HEAD, raw, f"'{param}'", param)
+    if head.type is not None:
+        # bytes(): a Raw is a slice that would keep the whole frame alive as long as the conversation.
+        kind, kept = head.type, bytes(raw)
+    elif head.role is not None:
+        kind, kept = "message", b'{"type":"message",' + bytes(raw)[1:]
+    else:
+        raise LooplineError(
+            Kind.INVALID_REQUEST, f"'{param}' has neither a 'type' nor a 'role': it is no item.", param=param
+        )
+    # The local shell tool names its call by `id` on the output (openai-python, LocalShellCallOutput).
+    call_id = head.call_id or (head.id if kind == "local_shell_call_output" else None)
+    return Item(kind, kept, head.role, call_id, head.status == "incomplete")
+
+
+def user_message(text: Raw) -> Item:
+    """The item that a string input stands for. `text` is its JSON string."""
+    return Item("message", b'{"type":"message","role":"user","content":' + bytes(text) + b"}", "user")
+
+
+def pair_calls(open_calls: frozenset[str], items: Iterable[Item]) -> frozenset[str]:
+    """The calls still unanswered after `items`, given those unanswered before.
+
+    Raises `LooplineError` (unpaired_call, param `input`) for an output that answers no open call. Looks at the delta
+    alone, so that its cost does not grow with the conversation.
+    """
+    waiting = dict.fromkeys(open_calls)
+    for item in items:
+        if item.kind in CALLS and item.call_id and not item.unfinished:
+            waiting[item.call_id] = None
+        elif item.kind in CALL_OF_OUTPUT:
+            if item.call_id is None or item.call_id not in waiting:
+                name = CALL_OF_OUTPUT[item.kind].replace("_", " ")
+                raise LooplineError(
+                    Kind.UNPAIRED_CALL,
+                    f"No tool call found for {name} output with call_id {item.call_id}.",
+                    param="input",
+                )
+            del waiting[item.call_id]
+    return frozenset(waiting)
+
+
+def calls_after(open_calls: frozenset[str], output: Iterable[Item]) -> frozenset[str]:
+    """The calls open after an answer: those it made and did not answer itself, as upstreams with own tools do."""
+    waiting = set(open_calls)
+    for item in output:
+        if item.call_id is None or item.unfinished:
+            continue
+        if item.kind in CALLS:
+            waiting.add(item.call_id)
+        elif item.kind in CALL_OF_OUTPUT:
+            waiting.discard(item.call_id)
+    return frozenset(waiting)
+
+
+def require_answers(open_calls: frozenset[str]) -> None:
+    """Raises `LooplineError` (unpaired_call) unless every call was answered before the model is asked again."""
+    for call_id in sorted(open_calls):
+        raise LooplineError(Kind.UNPAIRED_CALL, f"No tool output found for function call {call_id}.", param="input")
+
+
+def string(text: str) -> bytes:
+    """A JSON string."""
+    return encode(text)

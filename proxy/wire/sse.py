@@ -1,0 +1,111 @@
+"""Server-sent events, both ways (WHATWG HTML, "Server-sent events").
+
+Upstreams put everything that matters into `data:`, so the decoder yields data alone; `event:`, `id:`, `retry:` and
+comments are passed over.
+"""
+
+from __future__ import annotations
+
+from proxy.errors import Kind, LooplineError
+
+DONE = b"[DONE]"
+DONE_FRAME = b"data: [DONE]\n\n"
+
+_BREAK = b"\n\n"
+_TYPE_STARTS_AT = len(b'{"type":"')
+
+
+class SseDecoder:
+    """Incremental decoder: give it what a read returned, get the data of every event that is complete.
+
+    An event larger than `max_event_bytes` raises `LooplineError` (upstream_garbled).
+    """
+
+    __slots__ = ("_carry", "_max_event_bytes", "_pending", "_size", "_started")
+
+    def __init__(self, max_event_bytes: int) -> None:
+        self._max_event_bytes = max_event_bytes
+        self._pending: list[bytes] = []  # pieces of an event still open; joined once, when it ends
+        self._size = 0
+        self._carry = b""  # a trailing CR or LF: the next read may make it half of a CRLF or of a blank line
+        self._started = False
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The data of the events completed by `data`, in order, without those that have none."""
+        if not self._started:
+            data = data.removeprefix(b"\xef\xbb\xbf")
+            self._started = True
+        if self._carry:
+            data, self._carry = self._carry + data, b""
+        if b"\r" in data:
+            data = self._normalised(data)
+        if not self._pending and data.endswith(_BREAK):
+            return _payloads(data.split(_BREAK))
+        if _BREAK not in data:
+            self._keep(data)
+            return []
+        head, _, rest = data.rpartition(_BREAK)
+        blocks = (b"".join((*self._pending, head))).split(_BREAK)
+        self._pending, self._size = [], 0
+        self._keep(rest)
+        return _payloads(blocks)
+
+    def end(self) -> list[bytes]:
+        """What is left when the stream ends without a blank line."""
+        rest = b"".join((*self._pending, self._carry)).replace(b"\r", b"\n")
+        self._pending, self._carry, self._size = [], b"", 0
+        return _payloads([rest.strip(b"\n")])
+
+    def _keep(self, data: bytes) -> None:
+        if data.endswith(b"\n"):
+            data, self._carry = data[:-1], b"\n"
+        if not data:
+            return
+        self._pending.append(data)
+        self._size += len(data)
+        if self._size > self._max_event_bytes:
+            raise LooplineError(
+                Kind.UPSTREAM_GARBLED,
+                f"The upstream sent an event of more than {self._max_event_bytes} bytes (upstream.max_event_bytes).",
+            )
+
+    def _normalised(self, data: bytes) -> bytes:
+        if data.endswith(b"\r"):
+            data, self._carry = data[:-1], b"\r"
+        data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        if self._carry and data.endswith(b"\n"):
+            data, self._carry = data[:-1], b"\n\r"
+        return data
+
+
+def _payloads(blocks: list[bytes]) -> list[bytes]:
+    out = []
+    for block in blocks:
+        if block.startswith(b"data: ") and b"\n" not in block:
+            out.append(block[6:])
+        elif block:
+            data = _data_of(block)
+            if data is not None:
+                out.append(data)
+    return out
+
+
+def _data_of(block: bytes) -> bytes | None:
+    lines = [
+        value[1:] if value.startswith(b" ") else value
+        for name, _, value in (line.partition(b":") for line in block.split(b"\n"))
+        if name == b"data"
+    ]
+    return b"\n".join(lines) if lines else None
+
+
+def event_type(event: bytes) -> bytes:
+    """The type of one of our own events, whose first key is always `type`."""
+    return event[_TYPE_STARTS_AT : event.index(b'"', _TYPE_STARTS_AT)]
+
+
+def append_frame(out: list[bytes], event: bytes) -> None:
+    """Append one event as an SSE frame: `event:` equals its type, no `id:` (Open Responses, streaming)."""
+    out.append(b"event: " + event_type(event) + b"\ndata: ")
+    out.append(event)
+    out.append(_BREAK)

@@ -1,0 +1,395 @@
+"""Settings: precedence, refusals that name key, origin and remedy, secrets that stay hidden, the example file."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from proxy.settings import (
+    CATALOG,
+    ENV_NAMES,
+    BadSetting,
+    Endpoint,
+    Limits,
+    Setting,
+    Settings,
+    api_key,
+    effective,
+    example,
+    is_loopback,
+    load,
+    read,
+)
+
+ROOT = Path(__file__).resolve().parents[2]
+SECRET = "sk-very-secret"
+KIB, MIB, GIB = 2**10, 2**20, 2**30
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "loopline.toml"
+
+
+def refusal(
+    flags: Mapping[str, object] | None = None, environ: Mapping[str, str] | None = None, config: Path | None = None
+) -> str:
+    with pytest.raises(BadSetting) as caught:
+        load(config, flags or {}, environ or {})
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def value_of(settings: Settings, setting: Setting) -> object:
+    section = settings.endpoint if setting.section == "endpoints" else getattr(settings, setting.section)
+    return getattr(section, setting.name)
+
+
+def another(setting: Setting) -> object:
+    """A good value that is not the default."""
+    default = setting.field.default
+    if setting.key in OTHERS:
+        return OTHERS[setting.key]
+    if setting.choices:
+        return next((choice for choice in setting.choices if choice != default), default)
+    return not default if isinstance(default, bool) else default + 1
+
+
+OTHERS: dict[str, object] = {
+    "server.host": "::1",
+    "server.admin_host": "0.0.0.0",
+    "server.allowed_origins": ("https://app.example",),
+    "endpoints[0].name": "gpu-1",
+    "endpoints[0].url": "https://gpu.example/v1",
+    "endpoints[0].api_key_env": "UPSTREAM_KEY",
+    "endpoints[0].api_key_file": "/dev/null",
+    "endpoints[0].headers": {"X-Team": "a"},
+    "endpoints[0].query": {"api-version": "2025-01-01"},
+    "endpoints[0].ca_bundle": __file__,
+    "endpoints[0].proxy": "http://proxy.example:3128",
+    "endpoints[0].forward_headers": ("x-trace",),
+    "models.default": "qwen",
+    "models.aliases": {"gpt-*": "qwen", "*": "tiny"},
+    "limits.history_bytes": MIB,
+}
+
+
+# --- Defaults and precedence -----------------------------------------------------------------------------------------
+
+
+def test_defaults_need_nothing() -> None:
+    settings = load(None, {}, {})
+    assert settings == Settings()
+    assert (settings.server.host, settings.server.port, settings.server.admin_port) == ("127.0.0.1", 8780, 0)
+    assert settings.endpoint.url == "http://127.0.0.1:8000/v1"
+    assert settings.endpoint.dialect == "auto"
+    assert settings.limits.frame_bytes == 64 * MIB
+    assert settings.limits.frame_hard_bytes == 128 * MIB
+    assert settings.limits.header_bytes == 64 * KIB
+    assert settings.store.memory_bytes == GIB
+    assert settings.store.ttl_s == 86_400
+
+
+def test_flag_over_environment_over_file_over_default(file: Path) -> None:
+    file.write_text('[server]\nhost = "127.0.0.2"\nport = 1\nping_interval_s = 5\n')
+    environ = {"LOOPLINE_HOST": "127.0.0.3", "LOOPLINE_PORT": "2"}
+    loaded = read(file, {"server.port": 3}, environ)
+    server = loaded.settings.server
+    assert (server.port, server.host, server.ping_interval_s, server.websocket) == (3, "127.0.0.3", 5.0, True)
+    assert loaded.origins == {
+        "server.port": "flag --port",
+        "server.host": "environment LOOPLINE_HOST",
+        "server.ping_interval_s": f"file {file}",
+    }
+
+
+def test_layers_merge_within_one_endpoint(file: Path) -> None:
+    file.write_text('[[endpoints]]\nurl = "http://gpu:1/v1/"\ndialect = "chat"\n')
+    endpoint = load(file, {}, {"LOOPLINE_DIALECT": "responses", "LOOPLINE_ENDPOINT_NAME": "gpu"}).endpoint
+    assert (endpoint.url, endpoint.dialect, endpoint.name) == ("http://gpu:1/v1", "responses", "gpu")
+
+
+def test_config_is_named_by_environment_and_flag_wins(file: Path, tmp_path: Path) -> None:
+    file.write_text("server.port = 1")
+    other = tmp_path / "other.toml"
+    other.write_text("server.port = 2")
+    assert load(None, {}, {"LOOPLINE_CONFIG": str(file)}).server.port == 1
+    assert load(other, {}, {"LOOPLINE_CONFIG": str(file)}).server.port == 2
+
+
+@pytest.mark.parametrize("name", ENV_NAMES)
+def test_every_environment_name_sets_its_setting(name: str) -> None:
+    setting = CATALOG[ENV_NAMES[name]]
+    value = another(setting)
+    text = json.dumps(value) if setting.is_container or not isinstance(value, str) else value
+    environ = {name: text, "UPSTREAM_KEY": "key"}
+    if setting.key == "endpoints[0].api_key_file":
+        with pytest.raises(BadSetting, match="api_key_file: the key in '/dev/null' is empty"):
+            load(None, {}, environ)
+    else:
+        assert value_of(load(None, {}, environ), setting) == value
+
+
+def test_environment_names_are_section_and_key() -> None:
+    assert CATALOG["limits.frame_bytes"].env == ("LOOPLINE_LIMITS_FRAME_BYTES",)
+    assert CATALOG["endpoints[0].url"].env == ("LOOPLINE_UPSTREAM", "LOOPLINE_ENDPOINT_URL")
+    short = {"HOST", "PORT", "UPSTREAM", "DIALECT", "API_KEY_ENV", "STORE"}
+    assert {f"LOOPLINE_{name}" for name in short} <= ENV_NAMES.keys()
+
+
+def test_empty_environment_variable_counts_as_not_set(file: Path) -> None:
+    file.write_text("server.port = 7")
+    assert load(file, {}, {"LOOPLINE_PORT": "", "LOOPLINE_CONFIG": ""}).server.port == 7
+
+
+def test_both_names_of_a_setting_may_agree_but_not_differ() -> None:
+    assert load(None, {}, {"LOOPLINE_PORT": "1", "LOOPLINE_SERVER_PORT": "1"}).server.port == 1
+    assert "LOOPLINE_PORT and LOOPLINE_SERVER_PORT" in refusal(
+        environ={"LOOPLINE_PORT": "1", "LOOPLINE_SERVER_PORT": "2"}
+    )
+
+
+def test_kubernetes_service_links_are_not_settings() -> None:
+    links = {
+        "LOOPLINE_PORT": "tcp://10.0.0.1:8780",
+        "LOOPLINE_SERVICE_HOST": "10.0.0.1",
+        "LOOPLINE_SERVICE_PORT": "8780",
+        "LOOPLINE_SERVICE_PORT_HTTP": "8780",
+        "LOOPLINE_PORT_8780_TCP": "tcp://10.0.0.1:8780",
+        "LOOPLINE_PORT_8780_TCP_ADDR": "10.0.0.1",
+        "LOOPLINE_ADMIN_SERVICE_HOST": "10.0.0.2",
+        "LOOPLINE_ADMIN_PORT": "tcp://10.0.0.2:9000",
+    }
+    assert load(None, {}, links) == Settings()
+
+
+def test_aliases_keep_their_order(file: Path) -> None:
+    file.write_text('[models.aliases]\n"z-*" = "1"\n"a-*" = "2"\n"*" = "3"\n')
+    assert list(load(file, {}, {}).models.aliases) == ["z-*", "a-*", "*"]
+
+
+def test_a_snapshot_cannot_be_changed() -> None:
+    settings = load(None, {}, {})
+    with pytest.raises(ValidationError, match="frozen"):
+        settings.server.port = 1  # type: ignore[misc]
+
+
+# --- Refusals --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (
+            {"server.port": "99999"},
+            "server.port from flag --port: '99999' is not allowed: use a whole number from 0 to",
+        ),
+        ({"server.port": "http"}, "'http' is not allowed: use a whole number from 0 to 65535"),
+        ({"server.port": True}, "server.port from flag --port: True"),
+        ({"server.host": ""}, "a host name or an IP address"),
+        (
+            {"server.insecure": "maybe"},
+            "server.insecure from flag --insecure: 'maybe' is not allowed: use true or false",
+        ),
+        ({"endpoints[0].dialect": "smoke"}, "'smoke' is not allowed: use one of auto, chat, responses"),
+        (
+            {"endpoints[0].url": "gpu:8000"},
+            "endpoints[0].url from flag --upstream: 'gpu:8000' is not allowed: use an http",
+        ),
+        ({"endpoints[0].url": "http://x:99999"}, "an http:// or https:// URL"),
+        ({"endpoints[0].url": "http://[::1"}, "an http:// or https:// URL"),
+        ({"endpoints[0].forward_headers": ["a b"]}, "a list of header names"),
+        ({"endpoints[0].ca_bundle": "/none.pem"}, "'/none.pem' is not allowed: there is no such file"),
+        ({"upstream.idle_timeout_s": 0}, "a number of seconds above 0"),
+        ({"upstream.idle_timeout_s": "nan"}, "a number of seconds above 0"),
+        ({"server.early_events_s": -1}, "a number of seconds, 0 or more"),
+        ({"limits.tools": 0}, "a whole number, at least 1"),
+        ({"server.allowed_origins": ["app.example"]}, 'a list of origins such as ["https://app.example"]'),
+        ({"models.aliases": {"a": 1}}, "a table of names and texts"),
+        ({"store.kind": "floppy"}, "store.kind from flag --store: 'floppy' is not allowed: use memory"),
+        ({"server.prt": 1}, "unknown setting server.prt; did you mean server.port?"),
+    ],
+)
+def test_bad_value_names_key_origin_value_and_what_is_allowed(flags: dict[str, object], message: str) -> None:
+    assert message in refusal(flags)
+
+
+@pytest.mark.parametrize(
+    ("environ", "message"),
+    [
+        ({"LOOPLINE_SERVER_PORT": "-1"}, "server.port from environment LOOPLINE_SERVER_PORT: '-1' is not allowed"),
+        ({"LOOPLINE_PRT": "1"}, "unknown setting LOOPLINE_PRT; did you mean LOOPLINE_PORT?"),
+        ({"LOOPLINE_CONFG": "x"}, "did you mean LOOPLINE_CONFIG?"),
+        ({"LOOPLINE_CONFIG": "/none.toml"}, "cannot read the settings file /none.toml: No such file"),
+        ({"LOOPLINE_SERVER_ALLOWED_ORIGINS": "https://a"}, "from environment LOOPLINE_SERVER_ALLOWED_ORIGINS"),
+        ({"LOOPLINE_SERVER_ALLOWED_ORIGINS": "https://a"}, "is not JSON; use a list of origins"),
+        ({"LOOPLINE_MODELS_ALIASES": "[]"}, "models.aliases from environment LOOPLINE_MODELS_ALIASES: [] is not"),
+    ],
+)
+def test_bad_environment(environ: dict[str, str], message: str) -> None:
+    assert message in refusal(environ=environ)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[server]\nport = 70000", "server.port from file {file}: 70000 is not allowed"),
+        ("[server]\nport = true", "server.port from file {file}: True is not allowed"),
+        ("[server]\nprot = 1", "file {file}: unknown setting server.prot; did you mean port?"),
+        ("[sever]\nport = 1", "file {file}: unknown table [sever]; did you mean server?"),
+        ("server = 1", "server is a table: write [server]"),
+        ("[endpoints]\nurl = 'http://x'", "endpoints is a list of tables: write [[endpoints]]"),
+        ("endpoints = []", "endpoints has 0 entries; exactly one is supported"),
+        ("[[endpoints]]\n[[endpoints]]", "endpoints has 2 entries; exactly one is supported"),
+        ("[[endpoints]]\nuri = 'http://x'", "unknown setting endpoints[0].uri; did you mean url?"),
+        ("[server", "the settings file {file} is not TOML"),
+    ],
+)
+def test_bad_file(file: Path, text: str, message: str) -> None:
+    file.write_text(text)
+    assert message.format(file=file) in refusal(config=file)
+
+
+def test_file_that_is_not_utf8(file: Path) -> None:
+    file.write_bytes(b"# \xff")
+    assert "is not TOML" in refusal(config=file)
+
+
+def test_limits_that_contradict_name_both_sides() -> None:
+    assert refusal({"limits.frame_bytes": 128 * MIB}) == (
+        "limits.frame_hard_bytes from the defaults: 134217728 is not allowed: "
+        "it must exceed limits.frame_bytes, which is 134217728 from flag limits.frame_bytes"
+    )
+    message = refusal(environ={"LOOPLINE_STORE_MEMORY_BYTES": "1000"})
+    assert "limits.history_bytes from the defaults" in message
+    assert "store.memory_bytes, which is '1000' from environment LOOPLINE_STORE_MEMORY_BYTES" in message
+
+
+def test_admin_port_is_another_port() -> None:
+    assert "must differ from server.port" in refusal({"server.admin_port": 8780})
+
+
+def test_contradictions_are_found_without_load_too() -> None:
+    with pytest.raises(ValidationError, match="must exceed"):
+        Settings(limits=Limits(frame_bytes=10, frame_hard_bytes=10))
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.2", "gpu.example"])
+def test_beyond_loopback_only_when_told(host: str) -> None:
+    message = refusal({"server.host": host})
+    assert "no client keys" in message
+    assert "--insecure" in message
+    assert load(None, {"server.host": host, "server.insecure": True}, {}).server.host == host
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "[::1]", "localhost"])
+def test_loopback_needs_no_permission(host: str) -> None:
+    assert is_loopback(host)
+    assert load(None, {"server.host": host}, {}).server.host == host
+
+
+# --- Keys and secrets ------------------------------------------------------------------------------------------------
+
+
+def test_no_key_is_named() -> None:
+    assert api_key(Endpoint(), {"OPENAI_API_KEY": SECRET}) is None
+
+
+def test_key_from_environment_then_its_file_then_the_named_file(tmp_path: Path) -> None:
+    mounted, named = tmp_path / "mounted", tmp_path / "named"
+    mounted.write_text("from-mounted\n")
+    named.write_text("  from-named\n")
+    endpoint = Endpoint(api_key_env="KEY", api_key_file=str(named))
+    both = {"KEY": " from-env ", "KEY_FILE": str(mounted)}
+    assert api_key(endpoint, both) == "from-env"
+    assert api_key(endpoint, {"KEY_FILE": str(mounted)}) == "from-mounted"
+    assert api_key(endpoint, {}) == "from-named"
+    assert api_key(Endpoint(api_key_file=str(named)), both) == "from-named"
+
+
+def test_named_but_missing_key_is_a_bad_setting(tmp_path: Path) -> None:
+    assert "'KEY' is named, but neither" in refusal({"endpoints[0].api_key_env": "KEY"}, {"KEY": ""})
+    assert "No such file" in refusal({"endpoints[0].api_key_env": "KEY"}, {"KEY_FILE": str(tmp_path / "none")})
+    assert "No such file" in refusal({"endpoints[0].api_key_file": str(tmp_path / "none")})
+    assert "cannot read" in refusal({"endpoints[0].api_key_file": "/nul\0"})
+
+
+def test_key_may_live_in_a_variable_of_our_prefix() -> None:
+    environ = {"LOOPLINE_API_KEY_ENV": "LOOPLINE_KEY", "LOOPLINE_KEY": SECRET}
+    assert api_key(load(None, {}, environ).endpoint, environ) == SECRET
+    assert "unknown setting LOOPLINE_KEY" in refusal(environ={"LOOPLINE_KEY": SECRET})
+
+
+@pytest.mark.parametrize("key", [f"{SECRET}\nX-Evil: 1", f"{SECRET} two", f"{SECRET}é"])
+def test_key_that_no_header_can_carry(key: str) -> None:
+    message = refusal({"endpoints[0].api_key_env": "KEY"}, {"KEY": key})
+    assert "characters that an API key cannot have" in message
+    assert SECRET not in message
+
+
+@pytest.mark.parametrize(
+    ("flags", "environ"),
+    [
+        ({"endpoints[0].api_key_env": SECRET}, {}),
+        ({"endpoints[0].api_key_env": SECRET.replace("-", "_")}, {}),
+        ({"endpoints[0].api_key_file": SECRET}, {}),
+        ({"endpoints[0].url": f"http://user:{SECRET}@gpu/v1"}, {}),
+        ({"endpoints[0].url": f"http://gpu/v1?key={SECRET}"}, {}),
+        ({"endpoints[0].proxy": f"socks5://user:{SECRET}@proxy"}, {}),
+        ({"endpoints[0].headers": {"bad name": SECRET}}, {}),
+        ({"endpoints[0].headers": {"x": f"{SECRET}\n"}}, {}),
+        ({}, {"LOOPLINE_ENDPOINT_HEADERS": f'{{"x": "{SECRET}"'}),
+        ({}, {"LOOPLINE_ENDPOINT_QUERY": f'["{SECRET}"]'}),
+        ({}, {"LOOPLINE_APIKEY": SECRET}),
+    ],
+)
+def test_no_refusal_shows_a_secret(flags: dict[str, object], environ: dict[str, str]) -> None:
+    assert "secret" not in refusal(flags, environ)
+
+
+def test_neither_repr_nor_effective_settings_show_a_secret(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text(SECRET)
+    endpoint = {"headers": {"x-key": SECRET}, "query": {"key": SECRET}, "proxy": f"http://me:{SECRET}@proxy:1"}
+    flags = {f"endpoints[0].{name}": value for name, value in endpoint.items()} | {"endpoints[0].api_key_env": "KEY"}
+    loaded = read(None, flags, {"KEY_FILE": str(tmp_path / "key")})
+    assert loaded.settings.endpoint.headers == {"x-key": SECRET}
+    for text in (repr(loaded.settings), str(loaded.settings), effective(loaded)):
+        assert SECRET not in text
+    assert 'headers = { "x-key" = "(hidden)" }  # flag endpoints[0].headers' in effective(loaded)
+
+
+# --- Texts -----------------------------------------------------------------------------------------------------------
+
+
+def test_effective_settings_are_toml_that_loads_to_the_same(file: Path) -> None:
+    hidden = {"endpoints[0].headers", "endpoints[0].query", "endpoints[0].api_key_file"}
+    flags = {key: another(setting) for key, setting in CATALOG.items() if key not in hidden}
+    loaded = read(None, flags | {"models.default": 'a "b" \\ é \x7f 😀'}, {"UPSTREAM_KEY": "key"})
+    file.write_text(effective(loaded))
+    assert load(file, {}, {"UPSTREAM_KEY": "key"}) == loaded.settings
+
+
+def test_example_file_is_up_to_date() -> None:
+    assert (ROOT / "config/loopline.example.toml").read_text() == example(), "run `make config`"
+
+
+def test_example_changes_nothing_as_it_is_nor_with_every_line_uncommented(file: Path) -> None:
+    file.write_text(example())
+    assert load(file, {}, {}) == Settings()
+    file.write_text(re.sub(r"^# (?=[a-z_]+ = )", "", example(), flags=re.MULTILINE))
+    assert load(file, {}, {}) == Settings()
+    tables = tomllib.loads(file.read_text())
+    named = {f"{name}.{key}" for name, table in tables.items() if name != "endpoints" for key in table}
+    assert named | {f"endpoints[0].{key}" for key in tables["endpoints"][0]} == set(CATALOG)
+
+
+def test_every_setting_is_described_and_says_what_it_allows() -> None:
+    for setting in CATALOG.values():
+        assert setting.description.endswith("."), setting.key
+        assert setting.allowed, setting.key
