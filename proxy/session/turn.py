@@ -300,8 +300,10 @@ class Turn:
         if error.kind.value.startswith("upstream"):
             self._services.observer.upstream_failed(record.endpoint, error.kind.value)
         if self._begun and self._snapshot is not None and self._translator is not None:
+            owed = _owed(self._translator)
             failed = self._snapshot.render(b"failed", output=self._translator.partial(), error=failed_error(error))
-            running.publish([events.event(b"response.failed", self._translator.sequence, b'"response":' + failed)])
+            owed.append(events.event(b"response.failed", self._translator.sequence, b'"response":' + failed))
+            running.publish(owed)
         else:
             running.refuse(error)
 
@@ -323,6 +325,14 @@ class Turn:
 
 
 _NOTHING = Result(items=(), output=b"", status=b"completed", usage=events.NO_USAGE)
+
+
+def _owed(translator: Translator) -> list[bytes]:
+    """Events that were made in the same read that then reported the failure."""
+    try:
+        return translator.feed(b"")
+    except LooplineError:
+        return []
 
 
 async def _read_tail(response: HttpResponse) -> None:

@@ -9,6 +9,7 @@ from typing import Annotated, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 
@@ -88,7 +89,7 @@ class Server(Section):
 
     host: Host = Field("127.0.0.1", description="Address to listen on. Beyond loopback it needs `insecure`.")
     port: Port = Field(8780, description="Port for clients. 0 takes any free port.")
-    admin_host: Host = Field("127.0.0.1", description="Address of `admin_port`.")
+    admin_host: Host = Field("127.0.0.1", description="Address of `admin_port`. Beyond loopback it needs `insecure`.")
     admin_port: Port = Field(0, description="Port for /readyz and /metrics. 0 leaves them on the client port.")
     insecure: bool = Field(
         False, description="Listen beyond loopback without client keys: whoever reaches the port uses the upstream."
@@ -190,16 +191,32 @@ class Conflict(ValueError):
         self.key, self.needs, self.other = key, needs, other
 
 
-class Settings(Section):
+def _one_table(value: object) -> object:
+    return [value] if isinstance(value, dict) else value
+
+
+class Settings(BaseSettings):
     """One immutable snapshot of every setting."""
 
+    model_config = SettingsConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
     server: Server = Server()
-    endpoints: Annotated[tuple[Endpoint, ...], Field(min_length=1, max_length=1)] = (Endpoint(),)
+    # The sources give the one endpoint as a table: tables merge, lists replace each other.
+    endpoints: Annotated[tuple[Endpoint, ...], BeforeValidator(_one_table), Field(min_length=1, max_length=1)] = (
+        Endpoint(),
+    )
     upstream: Upstream = Upstream()
     models: Models = Models()
     limits: Limits = Limits()
     store: Store = Store()
     log: Log = Log()
+
+    @classmethod
+    def settings_customise_sources(
+        cls, settings_cls: type[BaseSettings], init_settings: PydanticBaseSettingsSource, **_: PydanticBaseSettingsSource
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """`Settings(...)` is what it is given; `reading.read` alone adds file and environment, and says where from."""
+        return (init_settings,)
 
     @property
     def endpoint(self) -> Endpoint:
@@ -208,21 +225,32 @@ class Settings(Section):
 
     @model_validator(mode="after")
     def _agree(self) -> Settings:
-        if self.limits.frame_hard_bytes <= self.limits.frame_bytes:
-            raise Conflict("limits.frame_hard_bytes", "it must exceed", "limits.frame_bytes")
-        if self.limits.history_bytes > self.store.memory_bytes:
-            raise Conflict("limits.history_bytes", "it must not exceed", "store.memory_bytes")
-        if self.server.admin_port and self.server.admin_port == self.server.port:
-            raise Conflict("server.admin_port", "it must differ from", "server.port")
-        if not (self.server.insecure or is_loopback(self.server.host)):
-            raise Conflict("server.host", _EXPOSED)
+        for broken, *conflict in _conflicts(self):
+            if broken:
+                raise Conflict(*conflict)
         return self
 
 
+_KEEP_IN = "Keep it on 127.0.0.1, or pass --insecure (server.insecure = true) if the network keeps strangers out"
 _EXPOSED = (
     "other machines could reach it and there are no client keys, so whoever connects would use the upstream and its "
-    "key. Keep it on 127.0.0.1, or pass --insecure (server.insecure = true) if the network keeps strangers out"
+    f"key. {_KEEP_IN}"
 )
+_ADMIN_EXPOSED = f"other machines could reach it, and /metrics asks for no key. {_KEEP_IN}"
+
+
+def _conflicts(settings: Settings) -> tuple[tuple[bool, str, str, str], ...]:
+    """Each rule between settings: whether it is broken, then what its `Conflict` says."""
+    server, limits, memory_bytes = settings.server, settings.limits, settings.store.memory_bytes
+    alone, admin = not server.insecure, bool(server.admin_port)  # without its port nothing listens on admin_host
+    hard, soft = limits.frame_hard_bytes, limits.frame_bytes
+    return (
+        (hard <= soft, "limits.frame_hard_bytes", "it must exceed", "limits.frame_bytes"),
+        (limits.history_bytes > memory_bytes, "limits.history_bytes", "it must not exceed", "store.memory_bytes"),
+        (admin and server.admin_port == server.port, "server.admin_port", "it must differ from", "server.port"),
+        (alone and not is_loopback(server.host), "server.host", _EXPOSED, ""),
+        (alone and admin and not is_loopback(server.admin_host), "server.admin_host", _ADMIN_EXPOSED, ""),
+    )
 
 
 def is_loopback(host: str) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 import structlog
 
 from proxy.telemetry.observer import SessionRecord, TurnRecord
+from proxy.wire.codec import encode
 
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
@@ -16,19 +17,24 @@ _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARN
 def configure(log_format: str, level: str) -> None:
     """Set up logging for the process. `log_format` is json, console, or auto (console on a terminal)."""
     console = log_format == "console" or (log_format == "auto" and sys.stderr.isatty())
-    renderer: Any = structlog.dev.ConsoleRenderer() if console else structlog.processors.JSONRenderer()
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             # A traceback's lines, not its locals: those hold what users said.
             structlog.processors.format_exc_info,
-            renderer,
+            structlog.dev.ConsoleRenderer() if console else structlog.processors.JSONRenderer(serializer=_to_json),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=(
+            structlog.PrintLoggerFactory(sys.stderr) if console else structlog.BytesLoggerFactory(sys.stderr.buffer)
+        ),
         cache_logger_on_first_use=True,
     )
+
+
+def _to_json(event: dict[str, Any], **_: Any) -> bytes:
+    return encode({name: value for name, value in event.items() if value is not None})
 
 
 class Log:

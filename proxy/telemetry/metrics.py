@@ -6,6 +6,8 @@ the names of configured endpoints; never from what a client sends.
 
 from __future__ import annotations
 
+from typing import Any, TypeVar
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
@@ -18,11 +20,15 @@ _SECONDS = (
 )  # fmt: skip
 
 
+_Family = TypeVar("_Family", Counter, Histogram)
+
+
 class Metrics:
     """An `Observer` that counts."""
 
     def __init__(self, version: str) -> None:
         registry = self._registry = CollectorRegistry()
+        self._children: dict[tuple[Counter | Histogram, tuple[str, ...]], Any] = {}
         build = Gauge("loopline_build_info", "The version that runs, as a label.", ["version"], registry=registry)
         build.labels(version).set(1)
         self._sessions_open = Gauge("loopline_session_open", "WebSockets open now.", registry=registry)
@@ -62,9 +68,10 @@ class Metrics:
             "History that was sent upstream and that the client did not have to send.",
             registry=registry,
         )
-        self._tokens = Counter(
+        tokens = Counter(
             "loopline_turn_tokens_total", "Tokens as upstreams counted them.", ["direction"], registry=registry
         )
+        self._tokens_in, self._tokens_cached, self._tokens_out = map(tokens.labels, ("input", "cached", "output"))
         self._upstream_errors = Counter(
             "loopline_upstream_errors_total",
             "Failures of upstreams, by endpoint and kind.",
@@ -90,19 +97,26 @@ class Metrics:
     def turn_ended(self, record: TurnRecord) -> None:
         self._running.dec()
         dialect = record.dialect or "none"
-        self._turns.labels(record.transport, dialect, record.outcome).inc()
+        self._child(self._turns, record.transport, dialect, record.outcome).inc()
         self._saved.inc(record.bytes_history)
-        self._tokens.labels("input").inc(record.tokens_in)
-        self._tokens.labels("cached").inc(record.tokens_cached)
-        self._tokens.labels("output").inc(record.tokens_out)
+        self._tokens_in.inc(record.tokens_in)
+        self._tokens_cached.inc(record.tokens_cached)
+        self._tokens_out.inc(record.tokens_out)
         if record.warm_up or record.outcome not in ("completed", "incomplete") or record.ended_s is None:
             return
-        self._turn.labels(dialect).observe(record.ended_s - record.received_s)
+        self._child(self._turn, dialect).observe(record.ended_s - record.received_s)
         if record.first_output_s is not None:
-            self._first_token.labels(dialect).observe(record.first_output_s - record.received_s)
+            self._child(self._first_token, dialect).observe(record.first_output_s - record.received_s)
         if record.started_s is not None and record.sent_s is not None and record.upstream_end_s is not None:
             before = record.sent_s - record.started_s
-            self._proxy.labels(dialect).observe(before + record.ended_s - record.upstream_end_s)
+            self._child(self._proxy, dialect).observe(before + record.ended_s - record.upstream_end_s)
+
+    def _child(self, family: _Family, *labels: str) -> _Family:
+        """A family's child, looked up once: labels() takes a lock and checks each time."""
+        child = self._children.get((family, labels))
+        if child is None:
+            child = self._children[family, labels] = family.labels(*labels)
+        return child
 
     def upstream_failed(self, endpoint: str, kind: str) -> None:
         self._upstream_errors.labels(endpoint or "none", kind).inc()

@@ -36,18 +36,18 @@ _RENAMED: Mapping[str, bytes] = {
 _EFFORTS = frozenset({b'"low"', b'"medium"', b'"high"'})
 
 
-class _Function(msgspec.Struct):
+class _Function(msgspec.Struct, gc=False):
     name: str | None = None
     arguments: str | None = None
 
 
-class _ToolCall(msgspec.Struct):
+class _ToolCall(msgspec.Struct, gc=False):
     index: int | None = None
     id: str | None = None
     function: _Function | None = None
 
 
-class _Delta(msgspec.Struct):
+class _Delta(msgspec.Struct, gc=False):
     content: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
@@ -55,19 +55,19 @@ class _Delta(msgspec.Struct):
     tool_calls: list[_ToolCall] | None = None
 
 
-class _Choice(msgspec.Struct):
+class _Choice(msgspec.Struct, gc=False):
     index: int = 0
     delta: _Delta | None = None
     message: _Delta | None = None  # a server that answered whole although it was asked to stream
     finish_reason: str | None = None
 
 
-class _TokenDetails(msgspec.Struct):
+class _TokenDetails(msgspec.Struct, gc=False):
     cached_tokens: int | None = None
     reasoning_tokens: int | None = None
 
 
-class _Usage(msgspec.Struct):
+class _Usage(msgspec.Struct, gc=False):
     prompt_tokens: int = 0
     completion_tokens: int = 0
     total_tokens: int | None = None
@@ -75,7 +75,7 @@ class _Usage(msgspec.Struct):
     completion_tokens_details: _TokenDetails | None = None
 
 
-class _Chunk(msgspec.Struct):
+class _Chunk(msgspec.Struct, gc=False):
     id: str | None = None
     choices: list[_Choice] | None = None
     usage: _Usage | None = None
@@ -209,7 +209,7 @@ class ChatTranslator:
             ) from error
         if chunk is None:
             return  # llama.cpp's first event of some streams is `data: null`
-        if not is_null(chunk.error):
+        if chunk.error is not NULL and not is_null(chunk.error):
             raise stream_error(chunk.error)
         if chunk.usage is not None:
             self._usage = chunk.usage
@@ -270,7 +270,7 @@ def _response_format(text: Mapping[str, Raw] | None) -> bytes | None:
     return encode({"type": "json_schema", "json_schema": schema})
 
 
-class _Format(msgspec.Struct):
+class _Format(msgspec.Struct, gc=False):
     type: str
     name: str | None = None
     schema: Raw = NULL

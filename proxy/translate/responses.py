@@ -41,7 +41,7 @@ _OURS = frozenset(
 _FUNCTION_ONLY = frozenset({"function", "custom"})
 
 
-class _Event(msgspec.Struct):
+class _Event(msgspec.Struct, gc=False):
     type: str = ""
     response: Raw = NULL
     item: Raw = NULL
@@ -54,12 +54,12 @@ class _Event(msgspec.Struct):
     content_index: int | None = None
 
 
-class _Details(msgspec.Struct):
+class _Details(msgspec.Struct, gc=False):
     cached_tokens: int | None = None
     reasoning_tokens: int | None = None
 
 
-class _Usage(msgspec.Struct):
+class _Usage(msgspec.Struct, gc=False):
     input_tokens: int = 0
     output_tokens: int = 0
     total_tokens: int | None = None
@@ -67,7 +67,7 @@ class _Usage(msgspec.Struct):
     output_tokens_details: _Details | None = None
 
 
-class _Response(msgspec.Struct):
+class _Response(msgspec.Struct, gc=False):
     id: str | None = None
     status: str | None = None
     output: list[Raw] | None = None
@@ -88,8 +88,8 @@ _DELTAS: Mapping[str, bytes] = {
     "response.reasoning_text.delta": b"",
     "response.function_call_arguments.delta": b"",
 }
-_FAITHFUL_DELTA = b'{"type":"response.output_text.delta",'
-_SEQUENCE = b'"sequence_number":%d'
+_FAITHFUL_DELTA = b'{"type":"response.output_text.delta","sequence_number":%d,'
+_SEQUENCE = b'"sequence_number":%d,'
 _INCOMPLETE_BY_LENGTH = b'{"reason":"max_output_tokens"}'
 
 
@@ -160,9 +160,11 @@ class ResponsesTranslator:
 
     def feed(self, data: bytes) -> list[bytes]:
         """Events for what arrived; see `Translator.feed`."""
+        faithful = self._faithful
         for payload in self._intake.feed(data):
-            if self._faithful and payload.startswith(_FAITHFUL_DELTA) and _SEQUENCE % self._sequence in payload:
-                self._emit(payload)
+            if faithful and payload.startswith(_FAITHFUL_DELTA % self._sequence):
+                self._events.append(payload)
+                self._sequence += 1
             else:
                 self._take(payload)
         taken, self._events = self._events, []
@@ -234,7 +236,8 @@ class ResponsesTranslator:
         )
 
     def _pass(self, kind: str, payload: bytes) -> None:
-        if payload.startswith(b'{"type":"') and _SEQUENCE % self._sequence + b"," in payload:
+        # A quote inside a JSON string is escaped, so these bytes can only be the member itself.
+        if payload.startswith(b'{"type":"') and _SEQUENCE % self._sequence in payload:
             self._emit(payload)
             return
         members = _ANY.decode(payload)

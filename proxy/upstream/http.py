@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 
 import aiohttp
@@ -48,27 +47,20 @@ class AiohttpClient:
         """Close every connection."""
         await self._session.close()
 
-    @asynccontextmanager
-    async def open(self, request: HttpRequest) -> AsyncIterator[AiohttpResponse]:
+    def open(self, request: HttpRequest) -> _Exchange:
         """Send a request and wait for the answer's head; see `HttpClient.open`."""
-        attempts = 0
-        async with AsyncExitStack() as stack:
-            while True:
-                attempts += 1
-                reused = SimpleNamespace(connection=False)
-                try:
-                    answer = await self._send(request, reused)
-                    break
-                except LooplineError as error:
-                    # The keep-alive race: the server closed an idle connection while the request was on its way.
-                    raced = error.kind is Kind.UPSTREAM_CLOSED and reused.connection
-                    if not (raced and request.repeatable and attempts == 1):
-                        raise
-            # close(), not release(): an answer that was not read to its end must stop the upstream's work.
-            stack.callback(answer.close)
-            response = AiohttpResponse(answer, attempts, request.idle_s)
-            stack.callback(response.stop)
-            yield response
+        return _Exchange(self, request)
+
+    async def send(self, request: HttpRequest) -> AiohttpResponse:
+        """Send, once more where a kept connection turns out to be dead."""
+        reused = SimpleNamespace(connection=False)
+        try:
+            return AiohttpResponse(await self._send(request, reused), 1, request.idle_s)
+        except LooplineError as error:
+            # The keep-alive race: the server closed an idle connection while the request was on its way.
+            if not (request.repeatable and reused.connection and error.kind is Kind.UPSTREAM_CLOSED):
+                raise
+        return AiohttpResponse(await self._send(request, reused), 2, request.idle_s)
 
     async def _send(self, request: HttpRequest, reused: SimpleNamespace) -> aiohttp.ClientResponse:
         try:
@@ -104,6 +96,23 @@ class AiohttpClient:
         if context is None:
             context = self._contexts[ca_bundle] = ssl.create_default_context(cafile=ca_bundle)
         return context
+
+
+class _Exchange:
+    """One request and its answer, closed on every way out."""
+
+    __slots__ = ("_client", "_request", "_response")
+
+    def __init__(self, client: AiohttpClient, request: HttpRequest) -> None:
+        self._client = client
+        self._request = request
+
+    async def __aenter__(self) -> AiohttpResponse:
+        self._response = await self._client.send(self._request)
+        return self._response
+
+    async def __aexit__(self, *_: object) -> None:
+        self._response.close()
 
 
 class AiohttpResponse:
@@ -158,11 +167,12 @@ class AiohttpResponse:
         finally:
             self._waiting_since = None
 
-    def stop(self) -> None:
-        """End the watch."""
+    def close(self) -> None:
+        """End the exchange: an answer that was not read to its end stops the upstream's work."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self._answer.close()
 
     def _look(self) -> None:
         self._timer = None

@@ -38,7 +38,8 @@ def decode_object(data: bytes, what: str = "The message") -> dict[str, Raw]:
 
 def is_null(raw: Raw) -> bool:
     """Is this undecoded value null (or the default of an absent member)?"""
-    return bytes(memoryview(raw)[:4]) == b"null"
+    # An absent member is the default object itself: the common case costs a comparison.
+    return raw is NULL or bytes(memoryview(raw)[:4]) == b"null"
 
 
 def decode_array(data: bytes | Raw, what: str, param: str | None = None) -> list[Raw]:

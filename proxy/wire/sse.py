@@ -40,7 +40,7 @@ class SseDecoder:
         if b"\r" in data:
             data = self._normalised(data)
         if not self._pending and data.endswith(_BREAK):
-            return _payloads(data.split(_BREAK))
+            return _plain(data) or _payloads(data.split(_BREAK))
         if _BREAK not in data:
             self._keep(data)
             return []
@@ -78,11 +78,29 @@ class SseDecoder:
         return data
 
 
+def _plain(data: bytes) -> list[bytes] | None:
+    """Whole events of the two forms that servers send, taken apart by one split; None for any other form.
+
+    Chat Completions servers send one `data:` line an event, Responses servers an `event:` line before it.
+    """
+    if data.startswith(b"data: "):
+        payloads = data[6:-2].split(b"\n\ndata: ")
+        return payloads if data.count(b"\n") == 2 * len(payloads) else None
+    if data.startswith(b"event: "):
+        events = data.count(_BREAK)
+        if data.count(b"\n") == 3 * events:
+            payloads = [line[6:] for line in data.split(b"\n")[1::3] if line.startswith(b"data: ")]
+            return payloads if len(payloads) == events else None
+    return None
+
+
 def _payloads(blocks: list[bytes]) -> list[bytes]:
     out = []
     for block in blocks:
-        if block.startswith(b"data: ") and b"\n" not in block:
-            out.append(block[6:])
+        # Nearly every event is one `data:` line, with an `event:` line before it or without.
+        start = block.find(b"\n") + 1 if block.startswith(b"event:") else 0
+        if block.startswith(b"data: ", start) and block.find(b"\n", start) < 0:
+            out.append(block[start + 6 :])
         elif block:
             data = _data_of(block)
             if data is not None:
