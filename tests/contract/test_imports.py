@@ -40,9 +40,9 @@ LEVELS = {
     "proxy.telemetry.tracing": 4,
     "proxy.workers": 5,
     "proxy.app": 5,
-    "proxy.tools": 5,
-    "proxy.cli": 6,
-    "proxy.__main__": 7,
+    "proxy.tools": 6,
+    "proxy.cli": 7,
+    "proxy.__main__": 8,
 }
 # Packages of one level do not import each other, but for these.
 SIBLINGS = {("proxy.translate", "proxy.models"), ("proxy.app", "proxy.workers")}
