@@ -7,8 +7,7 @@ message and no repr.
 
 from proxy.settings.catalog import CATALOG, CONFIG_ENV, ENV_NAMES, FLAGS, Setting
 from proxy.settings.model import Endpoint, Limits, Log, Models, Server, Settings, Store, Upstream, is_loopback
-from proxy.settings.reading import Loaded, api_key, load, read
-from proxy.settings.sources import BadSetting
+from proxy.settings.reading import BadSetting, Loaded, api_key, load, read
 from proxy.settings.text import effective, example
 
 __all__ = [

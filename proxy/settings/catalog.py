@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from proxy.settings.model import Endpoint, Says, Section, Settings
+from proxy.settings.model import Endpoint, Says, Settings
 
 PREFIX = "LOOPLINE_"
 CONFIG_ENV = PREFIX + "CONFIG"
@@ -91,15 +91,10 @@ class Setting(NamedTuple):
         return "(hidden)" if self.hides(value) else textwrap.shorten(repr(value), 80, placeholder=" …")
 
 
-def _sections() -> Iterator[tuple[str, type[Section]]]:
-    for name, field in Settings.model_fields.items():
-        yield name, Endpoint if name == "endpoints" else field.annotation  # type: ignore[misc]
-
-
 def _catalog() -> Iterator[Setting]:
-    for section, model in _sections():
-        prefix = "endpoints[0]" if section == "endpoints" else section
-        for name, field in model.model_fields.items():
+    for section, table in Settings.model_fields.items():
+        model, prefix = (Endpoint, "endpoints[0]") if section == "endpoints" else (table.annotation, section)
+        for name, field in model.model_fields.items():  # type: ignore[union-attr]
             yield Setting(f"{prefix}.{name}", section, name, field)
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ipaddress
-import re
 from collections.abc import Mapping
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
+from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
@@ -43,19 +43,6 @@ def _proxy_url(value: str) -> str:
     return value
 
 
-def _header_names(names: tuple[str, ...]) -> tuple[str, ...]:
-    if not all(re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name) for name in names):
-        raise ValueError("not a header name")
-    return tuple(name.lower() for name in names)
-
-
-def _headers(headers: Mapping[str, str]) -> Mapping[str, str]:
-    _header_names(tuple(headers))
-    if any(re.search(r"[\x00-\x08\x0a-\x1f\x7f]", value) for value in headers.values()):
-        raise ValueError("control character in a header value")
-    return headers
-
-
 _Whole = BeforeValidator(_number)
 Port = Annotated[int, Field(ge=0, le=65535), _Whole, Says("a whole number from 0 to 65535")]
 Count = Annotated[int, Field(ge=1), _Whole, Says("a whole number, at least 1")]
@@ -65,13 +52,14 @@ Text = Annotated[str, Says("a text")]
 Host = Annotated[str, Field(pattern=r"^[^\s/]+$"), Says("a host name or an IP address")]
 Url = Annotated[str, AfterValidator(_http_url), Says("an http:// or https:// URL without user name, query or fragment")]
 ProxyUrl = Annotated[str, AfterValidator(_proxy_url), Says("an http:// or https:// URL, or nothing")]
-EnvName = Annotated[
-    str, Field(pattern=r"^([A-Za-z_][A-Za-z0-9_]*)?$"), Says("the name of an environment variable (not the key itself)")
-]
+EnvName = Annotated[str, Field(pattern=r"^([A-Za-z_][A-Za-z0-9_]*)?$"), Says("a variable's name, not the key itself")]
 Origin = Annotated[str, Field(pattern=r"^[a-z][a-z0-9+.-]*://[^/?#\s]+$")]
 Origins = Annotated[tuple[Origin, ...], Says('a list of origins such as ["https://app.example"]')]
-HeaderNames = Annotated[tuple[str, ...], AfterValidator(_header_names), Says('a list of header names such as ["x-id"]')]
-Headers = Annotated[Mapping[str, str], AfterValidator(_headers), Says("a table of header names and texts")]
+HeaderName = Annotated[str, StringConstraints(pattern=r"^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")]
+HeaderText = Annotated[str, Field(pattern=r"^[^\x00-\x08\x0a-\x1f\x7f]*$")]
+LowerName = Annotated[HeaderName, StringConstraints(to_lower=True)]
+HeaderNames = Annotated[tuple[LowerName, ...], Says('a list of header names such as ["x-id"]')]
+Headers = Annotated[Mapping[HeaderName, HeaderText], Says("a table of header names and texts")]
 Texts = Annotated[Mapping[str, str], Says("a table of names and texts")]
 
 
@@ -183,16 +171,9 @@ class Log(Section):
     level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least severe level written.")
 
 
-class Conflict(ValueError):
-    """Two settings that exclude each other: `key` is at fault, `needs` says what it must be, `other` explains it."""
-
-    def __init__(self, key: str, needs: str, other: str = "") -> None:
-        super().__init__(f"{key} {needs} {other}".rstrip())
-        self.key, self.needs, self.other = key, needs, other
-
-
-def _one_table(value: object) -> object:
-    return [value] if isinstance(value, dict) else value
+# The sources give the one endpoint as a table: the tables of several sources merge, their lists would not.
+_OneTable = BeforeValidator(lambda value: [value] if isinstance(value, dict) else value)
+CONFLICT = "conflict"  # the type of the error of settings that exclude each other
 
 
 class Settings(BaseSettings):
@@ -201,10 +182,7 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     server: Server = Server()
-    # The sources give the one endpoint as a table: tables merge, lists replace each other.
-    endpoints: Annotated[tuple[Endpoint, ...], BeforeValidator(_one_table), Field(min_length=1, max_length=1)] = (
-        Endpoint(),
-    )
+    endpoints: Annotated[tuple[Endpoint, ...], Field(min_length=1, max_length=1), _OneTable] = (Endpoint(),)
     upstream: Upstream = Upstream()
     models: Models = Models()
     limits: Limits = Limits()
@@ -213,7 +191,7 @@ class Settings(BaseSettings):
 
     @classmethod
     def settings_customise_sources(
-        cls, settings_cls: type[BaseSettings], init_settings: PydanticBaseSettingsSource, **_: PydanticBaseSettingsSource
+        cls, settings_cls: type[BaseSettings], init_settings: PydanticBaseSettingsSource, *_: Any, **__: Any
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """`Settings(...)` is what it is given; `reading.read` alone adds file and environment, and says where from."""
         return (init_settings,)
@@ -225,32 +203,26 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _agree(self) -> Settings:
-        for broken, *conflict in _conflicts(self):
+        server, limits, memory_bytes = self.server, self.limits, self.store.memory_bytes
+        hard, soft, admin = limits.frame_hard_bytes, limits.frame_bytes, server.admin_port != 0
+        exposed, admin_exposed = (not (server.insecure or is_loopback(at)) for at in (server.host, server.admin_host))
+        for broken, key, needs, other in (
+            (hard <= soft, "limits.frame_hard_bytes", "it must exceed", "limits.frame_bytes"),
+            (limits.history_bytes > memory_bytes, "limits.history_bytes", "it must not exceed", "store.memory_bytes"),
+            (admin and server.admin_port == server.port, "server.admin_port", "it must differ from", "server.port"),
+            (exposed, "server.host", _EXPOSED, ""),
+            (admin and admin_exposed, "server.admin_host", _EXPOSED, ""),
+        ):
             if broken:
-                raise Conflict(*conflict)
+                context = {"key": key, "needs": needs, "other": other}
+                raise PydanticCustomError(CONFLICT, "{key}: {needs} {other}", context)
         return self
 
 
-_KEEP_IN = "Keep it on 127.0.0.1, or pass --insecure (server.insecure = true) if the network keeps strangers out"
 _EXPOSED = (
-    "other machines could reach it and there are no client keys, so whoever connects would use the upstream and its "
-    f"key. {_KEEP_IN}"
+    "other machines could reach it and there are no client keys: whoever connects could use the upstream or read the "
+    "metrics. Keep it on 127.0.0.1, or pass --insecure (server.insecure = true) if the network keeps strangers out"
 )
-_ADMIN_EXPOSED = f"other machines could reach it, and /metrics asks for no key. {_KEEP_IN}"
-
-
-def _conflicts(settings: Settings) -> tuple[tuple[bool, str, str, str], ...]:
-    """Each rule between settings: whether it is broken, then what its `Conflict` says."""
-    server, limits, memory_bytes = settings.server, settings.limits, settings.store.memory_bytes
-    alone, admin = not server.insecure, bool(server.admin_port)  # without its port nothing listens on admin_host
-    hard, soft = limits.frame_hard_bytes, limits.frame_bytes
-    return (
-        (hard <= soft, "limits.frame_hard_bytes", "it must exceed", "limits.frame_bytes"),
-        (limits.history_bytes > memory_bytes, "limits.history_bytes", "it must not exceed", "store.memory_bytes"),
-        (admin and server.admin_port == server.port, "server.admin_port", "it must differ from", "server.port"),
-        (alone and not is_loopback(server.host), "server.host", _EXPOSED, ""),
-        (alone and admin and not is_loopback(server.admin_host), "server.admin_host", _ADMIN_EXPOSED, ""),
-    )
 
 
 def is_loopback(host: str) -> bool:

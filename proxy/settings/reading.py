@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Mapping, Sequence
+from collections import UserDict
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_settings import EnvSettingsSource, InitSettingsSource, TomlConfigSettingsSource
 
-from proxy.settings.catalog import CATALOG, CONFIG_ENV
-from proxy.settings.model import Conflict, Endpoint, Settings
-from proxy.settings.sources import BadSetting, Environment, File, Flags, nearest
+from proxy.settings.catalog import CATALOG, CONFIG_ENV, ENV_NAMES, PREFIX
+from proxy.settings.model import CONFLICT, Endpoint, Settings
+
+
+class BadSetting(Exception):
+    """A setting that cannot be used. The message is one line: key, origin, value (never a secret), what is allowed."""
 
 
 class Found(NamedTuple):
@@ -37,29 +44,18 @@ def read(config: Path | None, flags: Mapping[str, object], environ: Mapping[str,
     """`load`, with the origin of each setting. `config` wins over $LOOPLINE_CONFIG. Raises `BadSetting`."""
     if config is None and environ.get(CONFIG_ENV):
         config = Path(environ[CONFIG_ENV])
-    environment = Environment(environ)
-    sources = (Flags(flags), environment, *([File(config)] if config else []))
-    found = _found(sources)
+    environment = _Environment(environ)
+    sources: list[_Source] = [_Flags(flags), environment, *([_File(Settings, str(config))] if config else [])]
+    found = {key: value for source in reversed(sources) for key, value in _found(source)}
     try:
-        settings = Settings(_build_sources=(sources, {}))
+        settings = Settings(_build_sources=(tuple(sources), {}))
     except ValidationError as error:
-        raise _explained(error, found, f"file {config}") from None
+        raise _explained(error, found, config) from None
     environment.refuse_unknown(settings.endpoint)
     if settings.endpoint.ca_bundle and not Path(settings.endpoint.ca_bundle).is_file():
         raise _bad("endpoints[0].ca_bundle", found, "there is no such file")
     api_key(settings.endpoint, environ)
     return Loaded(settings, {key: value.origin for key, value in found.items()})
-
-
-def _found(sources: Sequence[Flags | Environment | File]) -> dict[str, Found]:
-    """What was given, by key, from the strongest source that gave it. `sources`: the strongest first."""
-    found: dict[str, Found] = {}
-    for source in reversed(sources):
-        tables = source()
-        for key, setting in CATALOG.items():
-            if setting.name in tables.get(setting.section, {}):
-                found[key] = Found(tables[setting.section][setting.name], source.origin(key))
-    return found
 
 
 def api_key(endpoint: Endpoint, environ: Mapping[str, str]) -> str | None:
@@ -100,36 +96,140 @@ def _clean_key(text: str, key: str, where: str) -> str:
     return stripped
 
 
+# --- Sources ---------------------------------------------------------------------------------------------------------
+
+
+class _Flags(InitSettingsSource):
+    """What was typed, keyed like `CATALOG`. Raises `BadSetting` on a key that is not in it."""
+
+    def __init__(self, flags: Mapping[str, object]) -> None:
+        tables: dict[str, dict[str, object]] = {}
+        for key, value in flags.items():
+            if key not in CATALOG:
+                raise BadSetting(f"unknown setting {key}{_nearest(key, CATALOG)}")
+            tables.setdefault(CATALOG[key].section, {})[CATALOG[key].name] = _whole(value)
+        super().__init__(Settings, tables)
+
+    def origin(self, key: str) -> str:
+        return f"flag {CATALOG[key].flag or key}"
+
+
+class _Environment(EnvSettingsSource):
+    """Variables of `ENV_NAMES` that are not empty. Raises `BadSetting` if two names of one setting differ."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        super().__init__(Settings, case_sensitive=True, env_nested_delimiter=".")
+        self._environ = {name: text for name, text in environ.items() if not _is_service_link(name, text)}
+        self._names: dict[str, str] = {}
+        # The library reads `section.name`: our names are flatter, and a setting may have two.
+        self.env_vars = variables = dict[str, str | None]()
+        for name, key in ENV_NAMES.items():
+            if text := self._environ.get(name):
+                first = self._names.setdefault(key, name)
+                if variables.setdefault(f"{CATALOG[key].section}.{CATALOG[key].name}", text) != text:
+                    raise BadSetting(f"{key}: environment {first} and {name} are both set and differ; keep one")
+
+    def origin(self, key: str) -> str:
+        return f"environment {self._names[key]}"
+
+    def decode_complex_value(self, field_name: str, field: FieldInfo, value: Any) -> Any:
+        try:
+            return _whole(super().decode_complex_value(field_name, field, value))
+        except ValueError:
+            key, setting = next((key, setting) for key, setting in CATALOG.items() if setting.field is field)
+            needs = f"{setting.shown(value)} is not JSON; use {setting.allowed}, as JSON"
+            raise BadSetting(f"{key} from {self.origin(key)}: {needs}") from None
+
+    def refuse_unknown(self, endpoint: Endpoint) -> None:
+        """Raise `BadSetting` for a name with our prefix that is no setting and holds no key of `endpoint`."""
+        known = {CONFIG_ENV, *ENV_NAMES, endpoint.api_key_env, f"{endpoint.api_key_env}_FILE"}
+        for name in self._environ:
+            if name.startswith(PREFIX) and name not in known:
+                raise BadSetting(f"environment: unknown setting {name}{_nearest(name, [CONFIG_ENV, *ENV_NAMES])}")
+
+
+class _File(TomlConfigSettingsSource):
+    """The settings file. Raises `BadSetting` if it cannot be read, is not TOML, or a section in it is no table."""
+
+    def origin(self, _key: str) -> str:
+        return f"file {self.toml_file_path}"
+
+    def _read_files(self, files: Any, *_: Any, **__: Any) -> dict[str, Any]:
+        """The file's tables. The library's own method takes a missing file for an empty one."""
+        try:
+            tables = self._read_file(Path(files))
+        except OSError as error:
+            raise BadSetting(f"cannot read the settings file {files}: {error.strerror}") from None
+        except ValueError as error:
+            raise BadSetting(f"the settings file {files} is not TOML: {error}") from None
+        return {section: self._table(section, table) for section, table in tables.items()}
+
+    def _table(self, section: str, table: Any) -> Any:
+        """A section as a table, which merges with those of other sources; unknown ones are left to validation."""
+        if section not in Settings.model_fields:
+            return table
+        listed, tables = section == "endpoints", table if isinstance(table, list) else [table]
+        if isinstance(table, list) is not listed or not all(isinstance(one, dict) for one in tables):
+            needs = f"a list of tables: write [[{section}]]" if listed else f"a table: write [{section}]"
+            raise BadSetting(f"{self.origin('')}: {section} is {needs}")
+        if len(tables) != 1:
+            raise BadSetting(f"{self.origin('')}: {section} has {len(tables)} entries; exactly one is supported")
+        return {name: _whole(value) for name, value in tables[0].items()}
+
+
+_Source = _Flags | _Environment | _File
+
+
+def _found(source: _Source) -> Iterator[tuple[str, Found]]:
+    """What `source` gives, by key; names that no setting has are left to validation."""
+    tables = source()
+    for key, setting in CATALOG.items():
+        if setting.name in tables.get(setting.section, {}):
+            yield key, Found(tables[setting.section][setting.name], source.origin(key))
+
+
+def _whole(value: Any) -> Any:
+    """`value` so that it replaces a weaker source's instead of merging with it, as the library does with any dict."""
+    return UserDict(value) if isinstance(value, dict) else value
+
+
+# A Kubernetes service called loopline (or loopline-…) puts these into every container of its namespace.
+_SERVICE_LINK = re.compile(rf"{PREFIX}(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_\w+)?)")
+
+
+def _is_service_link(name: str, text: str) -> bool:
+    return bool(_SERVICE_LINK.fullmatch(name) or (name.endswith("_PORT") and re.match(r"(tcp|udp|sctp)://", text)))
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
 # --- Messages --------------------------------------------------------------------------------------------------------
 
 
-def _explained(error: ValidationError, found: Mapping[str, Found], file: str) -> BadSetting:
+def _explained(error: ValidationError, found: Mapping[str, Found], config: Path | None) -> BadSetting:
     """The first problem, in our words: pydantic's would show values that may be secret."""
     problem = error.errors(include_url=False)[0]
-    conflict = problem.get("ctx", {}).get("error")
-    if isinstance(conflict, Conflict):
-        return _bad(conflict.key, found, f"{conflict.needs} {_about(conflict.other, found)}".rstrip())
+    if problem["type"] == CONFLICT:
+        return _bad(found=found, **problem["ctx"])
     section, *rest = problem["loc"]
-    if not rest:  # flags and environment give known names only
-        return BadSetting(f"{file}: unknown table [{section}]{nearest(str(section), Settings.model_fields)}")
-    name = str(rest[1] if section == "endpoints" else rest[0])
-    key = f"endpoints[0].{name}" if section == "endpoints" else f"{section}.{name}"
-    if key in CATALOG:
-        return _bad(key, found, f"use {CATALOG[key].allowed}")
+    if not rest:  # only the file can hold an unknown name: the other sources know theirs
+        return BadSetting(f"file {config}: unknown table [{section}]{_nearest(str(section), Settings.model_fields)}")
+    prefix, name = ("endpoints[0]", str(rest[1])) if section == "endpoints" else (section, str(rest[0]))
+    if setting := CATALOG.get(f"{prefix}.{name}"):
+        return _bad(setting.key, found, f"use {setting.allowed}")
     known = [setting.name for setting in CATALOG.values() if setting.section == section]
-    return BadSetting(f"{file}: unknown setting {key}{nearest(name, known)}")
+    return BadSetting(f"file {config}: unknown setting {prefix}.{name}{_nearest(name, known)}")
 
 
-def _bad(key: str, found: Mapping[str, Found], needs: str) -> BadSetting:
+def _bad(key: str, found: Mapping[str, Found], needs: str, other: str = "") -> BadSetting:
+    """`key` has a value that is not allowed; `other` is the setting that explains why."""
     value, origin = _value(key, found)
-    return BadSetting(f"{key} from {origin}: {CATALOG[key].shown(value)} is not allowed: {needs}")
-
-
-def _about(key: str, found: Mapping[str, Found]) -> str:
-    if not key:
-        return ""
-    value, origin = _value(key, found)
-    return f"{key}, which is {CATALOG[key].shown(value)} from {origin}"
+    other_value, other_origin = _value(other or key, found)
+    about = f" {other}, which is {CATALOG[other].shown(other_value)} from {other_origin}" if other else ""
+    return BadSetting(f"{key} from {origin}: {CATALOG[key].shown(value)} is not allowed: {needs}{about}")
 
 
 def _value(key: str, found: Mapping[str, Found]) -> Found:

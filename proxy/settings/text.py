@@ -7,7 +7,6 @@ import textwrap
 from collections.abc import Iterator, Mapping
 
 from proxy.settings.catalog import CATALOG, CONFIG_ENV, Setting
-from proxy.settings.model import Endpoint, Section, Settings
 from proxy.settings.reading import Loaded
 
 _INTRO = f"""\
@@ -39,15 +38,10 @@ def _effective_lines(loaded: Loaded) -> Iterator[str]:
     for setting in CATALOG.values():
         if head := _header(setting):
             yield f"\n{head}"
-        value = _hidden(setting, getattr(_section(loaded.settings, setting), setting.name))
+        section = "endpoint" if setting.section == "endpoints" else setting.section
+        value = _hidden(setting, getattr(getattr(loaded.settings, section), setting.name))
         origin = loaded.origins.get(setting.key)
         yield _line(setting, value) + (f"  # {origin}" if origin else "")
-
-
-def _section(settings: Settings, setting: Setting) -> Section:
-    section = settings.endpoint if setting.section == "endpoints" else getattr(settings, setting.section)
-    assert isinstance(section, Section)
-    return section
 
 
 def _hidden(setting: Setting, value: object) -> object:
@@ -58,10 +52,9 @@ def _hidden(setting: Setting, value: object) -> object:
 
 def _header(setting: Setting) -> str:
     """The table's header, before the first setting of a table."""
-    if setting.section == "endpoints":
-        return "[[endpoints]]" if setting.name == next(iter(Endpoint.model_fields)) else ""
     first = next(other for other in CATALOG.values() if other.section == setting.section)
-    return f"[{setting.section}]" if setting is first else ""
+    header = "[[endpoints]]" if setting.section == "endpoints" else f"[{setting.section}]"
+    return header if setting is first else ""
 
 
 def _comment(text: str) -> str:

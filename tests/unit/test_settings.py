@@ -169,6 +169,19 @@ def test_kubernetes_service_links_are_not_settings() -> None:
     assert load(None, {}, links) == Settings()
 
 
+def test_a_table_replaces_the_one_of_a_weaker_source(file: Path) -> None:
+    file.write_text('[[endpoints]]\nheaders = { a = "file", b = "file" }\n[models.aliases]\n"*" = "file"\n')
+    environ = {"LOOPLINE_ENDPOINT_HEADERS": '{"c": "environment"}', "LOOPLINE_MODELS_ALIASES": '{"x": "environment"}'}
+    settings = load(file, {"models.aliases": {"y": "flag"}}, environ)
+    assert (settings.endpoint.headers, settings.models.aliases) == ({"c": "environment"}, {"y": "flag"})
+
+
+def test_settings_made_directly_do_not_read_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOOPLINE_PORT", "9")
+    monkeypatch.setenv("SERVER", '{"port": 9}')
+    assert Settings().server.port == load(None, {}, {}).server.port == 8780
+
+
 def test_aliases_keep_their_order(file: Path) -> None:
     file.write_text('[models.aliases]\n"z-*" = "1"\n"a-*" = "2"\n"*" = "3"\n')
     assert list(load(file, {}, {}).models.aliases) == ["z-*", "a-*", "*"]
@@ -256,6 +269,18 @@ def test_bad_file(file: Path, text: str, message: str) -> None:
     assert message.format(file=file) in refusal(config=file)
 
 
+def test_bad_table_is_refused_even_if_a_stronger_source_sets_what_it_holds(file: Path) -> None:
+    file.write_text("server = 1\nendpoints = []")
+    assert "server is a table" in refusal(config=file, environ={"LOOPLINE_PORT": "1"})
+    file.write_text("endpoints = []")
+    assert "endpoints has 0 entries" in refusal(config=file, environ={"LOOPLINE_UPSTREAM": "http://gpu/v1"})
+
+
+@pytest.mark.parametrize("path", [Path(), ROOT])
+def test_directory_is_no_file(path: Path) -> None:
+    assert refusal(config=path) == f"cannot read the settings file {path}: Is a directory"
+
+
 def test_file_that_is_not_utf8(file: Path) -> None:
     file.write_bytes(b"# \xff")
     assert "is not TOML" in refusal(config=file)
@@ -288,6 +313,15 @@ def test_beyond_loopback_only_when_told(host: str) -> None:
     assert load(None, {"server.host": host, "server.insecure": True}, {}).server.host == host
 
 
+def test_admin_port_beyond_loopback_only_when_told() -> None:
+    beyond = {"server.admin_host": "0.0.0.0", "server.admin_port": 9}
+    message = refusal(beyond)
+    assert message.startswith("server.admin_host from flag server.admin_host: '0.0.0.0' is not allowed: other machines")
+    assert "--insecure" in message
+    assert load(None, beyond | {"server.insecure": True}, {}).server.admin_port == 9
+    assert load(None, beyond | {"server.admin_port": 0}, {}).server.admin_host == "0.0.0.0", "nothing listens on it"
+
+
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "[::1]", "localhost"])
 def test_loopback_needs_no_permission(host: str) -> None:
     assert is_loopback(host)
@@ -318,6 +352,7 @@ def test_named_but_missing_key_is_a_bad_setting(tmp_path: Path) -> None:
     assert "No such file" in refusal({"endpoints[0].api_key_env": "KEY"}, {"KEY_FILE": str(tmp_path / "none")})
     assert "No such file" in refusal({"endpoints[0].api_key_file": str(tmp_path / "none")})
     assert "cannot read" in refusal({"endpoints[0].api_key_file": "/nul\0"})
+    assert "cannot read" in refusal({"endpoints[0].api_key_file": "~nobody-by-this-name/key"})
 
 
 def test_key_may_live_in_a_variable_of_our_prefix() -> None:
