@@ -8,6 +8,7 @@ import secrets
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 
 import uvloop
@@ -30,7 +31,7 @@ from proxy.settings import Endpoint as EndpointSettings
 from proxy.settings import Settings, api_key
 from proxy.telemetry.logging import Log, configure
 from proxy.telemetry.metrics import Metrics
-from proxy.telemetry.observer import Observers
+from proxy.telemetry.observer import Observer, Observers
 from proxy.translate.tools import ToolMemo
 from proxy.upstream.endpoint import Endpoint
 from proxy.upstream.http import AiohttpClient
@@ -42,11 +43,13 @@ CANNOT_START = 1
 class Loopline:
     """A server that runs inside an event loop: `async with Loopline(settings) as server`.
 
-    `url` is where clients point their base URL, `/v1` included. Raises OSError where a port cannot be had.
+    `url` is where clients point their base URL, `/v1` included. `observers` are told beside metrics and log. Raises
+    OSError where a port cannot be had.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, observers: Sequence[Observer] = ()) -> None:
         self.settings = settings
+        self._observers = tuple(observers)
         self.port = settings.server.port
         self.admin_port = settings.server.admin_port
         self._stack = AsyncExitStack()
@@ -70,7 +73,7 @@ class Loopline:
     async def _start(self, stack: AsyncExitStack) -> None:
         settings = self.settings
         self.metrics = Metrics(__version__)
-        observer = Observers((self.metrics, Log()))
+        observer = Observers((self.metrics, Log(), *self._observers))
         self.services = services = _services(settings, observer)
         stack.push_async_callback(services.store.aclose)
         client = services.client
@@ -180,6 +183,8 @@ def _endpoint(endpoint: EndpointSettings, settings: Settings) -> Endpoint:
         proxy=endpoint.proxy,
         dialect=endpoint.dialect,
         faithful=endpoint.faithful,
+        max_output_tokens=endpoint.max_output_tokens,
+        context_hint=endpoint.context_hint,
         first_byte_s=settings.upstream.first_byte_timeout_s,
         idle_s=settings.upstream.idle_timeout_s,
     )

@@ -46,6 +46,7 @@ class RunningTurn:
         self.id = response
         self.task: asyncio.Task[None] | None = None
         self.cancel_reason: LooplineError | None = None
+        self.failure: LooplineError | None = None
         self.events_out = 0
         self.bytes_out = 0
         self._subscribers: list[Subscriber] = [subscriber]

@@ -132,13 +132,14 @@ class Turn:
             observer.turn_ended(record)
 
     async def _travel(self, running: RunningTurn) -> None:
-        services, create, record = self._services, self._create, self._record
+        services, record = self._services, self._record
+        endpoint = services.endpoints[0]
+        self._create = create = self._create.limited(endpoint.max_output_tokens)
         record.started_s = services.clock()
         self._parent = parent = await self._find_parent()
         open_calls = pair_calls(parent.open_calls if parent else frozenset(), create.items)
         self._check_size(parent)
         tools = services.tools.read(self._caller.tenant, create.raw("tools"))
-        endpoint = services.endpoints[0]
         catalog = await services.catalogs.get(endpoint, self._caller.tenant, self._caller.headers)
         model = services.names.resolve(create.model, catalog)
         self._translator = translator = self._translate(endpoint, catalog, model, tools)
@@ -162,7 +163,7 @@ class Turn:
                 record.attempts, record.accepted_s = response.attempts, services.clock()
                 if response.status != 200:
                     error_body = await read_all(response, _MAX_ERROR_BODY_BYTES)
-                    raise upstream_error(response.status, response.headers, error_body)
+                    raise upstream_error(response.status, response.headers, error_body, endpoint.context_hint)
                 self._begin(running)
                 last = await self._relay(running, response, translator)
                 last += translator.finish()
@@ -295,6 +296,7 @@ class Turn:
             return  # only reading the tail of the answer failed
         if self._parent is not None and error.kind not in _KEEPS_PARENT:
             self._holder.evict(self._parent)
+        running.failure = error
         record.error, record.cause = error.kind.value, error.cause or ""
         record.outcome = "failed" if self._begun else "refused"
         if error.kind.value.startswith("upstream"):

@@ -46,6 +46,7 @@ def _proxy_url(value: str) -> str:
 _Whole = BeforeValidator(_number)
 Port = Annotated[int, Field(ge=0, le=65535), _Whole, Says("a whole number from 0 to 65535")]
 Count = Annotated[int, Field(ge=1), _Whole, Says("a whole number, at least 1")]
+Whole = Annotated[int, Field(ge=0), _Whole, Says("a whole number, 0 or more")]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False), _Whole, Says("a number of seconds above 0")]
 Wait = Annotated[float, Field(ge=0, allow_inf_nan=False), _Whole, Says("a number of seconds, 0 or more")]
 Text = Annotated[str, Says("a text")]
@@ -117,6 +118,12 @@ class Endpoint(Section):
     faithful: bool = Field(
         False,
         description="Its Responses stream has right ids, indices and sequence numbers: deltas pass undecoded.",
+    )
+    max_output_tokens: Whole = Field(
+        0, description="Cuts answers at this many tokens where the client sets no limit. 0 sets none."
+    )
+    context_hint: Text = Field(
+        "", description="What a client whose prompt is too long for this server is told besides the server's own words."
     )
 
 

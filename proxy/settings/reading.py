@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import ssl
 from collections import UserDict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -52,10 +53,20 @@ def read(config: Path | None, flags: Mapping[str, object], environ: Mapping[str,
     except ValidationError as error:
         raise _explained(error, found, config) from None
     environment.refuse_unknown(settings.endpoint)
-    if settings.endpoint.ca_bundle and not Path(settings.endpoint.ca_bundle).is_file():
-        raise _bad("endpoints[0].ca_bundle", found, "there is no such file")
+    _check_ca_bundle(settings.endpoint.ca_bundle, found)
     api_key(settings.endpoint, environ)
     return Loaded(settings, {key: value.origin for key, value in found.items()})
+
+
+def _check_ca_bundle(path: str, found: Mapping[str, Found]) -> None:
+    if not path:
+        return
+    if not Path(path).is_file():
+        raise _bad("endpoints[0].ca_bundle", found, "there is no such file")
+    try:
+        ssl.create_default_context(cafile=path)
+    except ssl.SSLError:
+        raise _bad("endpoints[0].ca_bundle", found, "it holds no certificates in PEM form") from None
 
 
 def api_key(endpoint: Endpoint, environ: Mapping[str, str]) -> str | None:

@@ -15,6 +15,7 @@ from proxy.errors import Kind, LooplineError
 from proxy.wire.codec import NULL, Raw, is_null
 
 _MAX_MESSAGE_CHARS = 2000
+_MAX_PARAM_CHARS = 200
 
 _BY_STATUS: Mapping[int, Kind] = {
     400: Kind.UPSTREAM_REJECTED,
@@ -40,6 +41,12 @@ _BY_CODE: Mapping[str, Kind] = {
     "rate_limit_error": Kind.UPSTREAM_RATE_LIMITED,
     "invalid_api_key": Kind.UPSTREAM_UNAUTHORIZED,
     "model_not_found": Kind.UPSTREAM_NOT_FOUND,
+    # The request itself is at fault, which inside a stream no status says; trying again would not help.
+    "invalid_prompt": Kind.UPSTREAM_REJECTED,
+    "bio_policy": Kind.UPSTREAM_REJECTED,
+    "cyber_policy": Kind.UPSTREAM_REJECTED,
+    "misalignment_policy_violation": Kind.UPSTREAM_REJECTED,
+    "image_content_policy_violation": Kind.UPSTREAM_REJECTED,
 }
 _CONTEXT = re.compile(r"maximum context length|context size|context window|too many tokens", re.IGNORECASE)
 # A 400's own code is kept only where clients know it; an engine's number or class name would mean nothing to them.
@@ -62,13 +69,15 @@ class _Body(msgspec.Struct):
 _BODY = msgspec.json.Decoder(_Body)
 _ERROR = msgspec.json.Decoder(_Error)
 _STRING = msgspec.json.Decoder(str)
-_INTEGER = msgspec.json.Decoder(int)
+_INTEGER = msgspec.json.Decoder(int, strict=False)  # some write the status as a string
 
 
-def upstream_error(status: int, headers: Mapping[str, str], body: bytes) -> LooplineError:
-    """The failure that an upstream's HTTP answer stands for. `headers` are matched without regard to case."""
-    error = _read(body)
-    return _failure(status, error, _retry_after(headers))
+def upstream_error(status: int, headers: Mapping[str, str], body: bytes, context_hint: str = "") -> LooplineError:
+    """The failure that an upstream's HTTP answer stands for.
+
+    `headers` are matched without regard to case. `context_hint` is added to what is said of a prompt too long.
+    """
+    return _failure(status, _read(body), _retry_after(headers), context_hint)
 
 
 def stream_error(error: bytes | Raw) -> LooplineError:
@@ -77,15 +86,18 @@ def stream_error(error: bytes | Raw) -> LooplineError:
     return _failure(_number(read.code) or 500, read, None)
 
 
-def _failure(status: int, error: _Error, retry_after_s: float | None) -> LooplineError:
+def _failure(status: int, error: _Error, retry_after_s: float | None, context_hint: str = "") -> LooplineError:
     message = _text(error.message) or f"The upstream answered with status {status} and no message."
+    message = message[:_MAX_MESSAGE_CHARS]
     code = _text(error.code)
     kind = _kind(status, code, _text(error.type), message)
+    if context_hint and kind is Kind.CONTEXT_LENGTH:
+        message = f"{message} {context_hint}"
     keeps_code = kind is Kind.UPSTREAM_REJECTED and _CODE.match(code) is not None
     return LooplineError(
         kind,
-        message[:_MAX_MESSAGE_CHARS],
-        param=_text(error.param) or None,
+        message,
+        param=_text(error.param)[:_MAX_PARAM_CHARS] or None,
         code=code if keeps_code else None,
         retry_after_s=retry_after_s,
         cause=f"upstream status {status}",

@@ -9,10 +9,16 @@ from proxy.http_client import HttpRequest
 
 # Client headers that mean something to an upstream; everything else stays here. More by endpoints.forward_headers.
 FORWARDED = ("openai-organization", "openai-project", "openai-beta", "traceparent", "x-request-id")
+# Set here, whatever forward_headers says: a client's credential never goes beside an endpoint's own key.
+_OURS = frozenset({"authorization", "content-type", "content-length", "accept", "host"})
 
 
 class Endpoint:
-    """An endpoint, immutable but for its count of leases."""
+    """An endpoint, immutable but for its count of leases.
+
+    `max_output_tokens` cuts answers where the client sets no limit (0: none). `context_hint` tells a client whose prompt
+    is too long what to do about it.
+    """
 
     def __init__(
         self,
@@ -27,6 +33,8 @@ class Endpoint:
         proxy: str = "",
         dialect: str = "auto",
         faithful: bool = False,
+        max_output_tokens: int = 0,
+        context_hint: str = "",
         first_byte_s: float = 600.0,
         idle_s: float = 120.0,
     ) -> None:
@@ -34,11 +42,15 @@ class Endpoint:
         self.url = url.rstrip("/")
         self.dialect = dialect
         self.faithful = faithful
+        self.max_output_tokens = max_output_tokens
+        self.context_hint = context_hint
         self.in_flight = 0
         self._key = key
         self._headers = dict(headers or {})
         self._query = dict(query or {})
-        self._forward = tuple(dict.fromkeys((*FORWARDED, *(name.lower() for name in forward))))
+        self._forward = tuple(
+            dict.fromkeys(name.lower() for name in (*FORWARDED, *forward) if name.lower() not in _OURS)
+        )
         self._ca_bundle = ca_bundle
         self._proxy = proxy
         self._first_byte_s = first_byte_s

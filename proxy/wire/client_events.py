@@ -96,10 +96,13 @@ class Create(NamedTuple):
     @property
     def generate(self) -> bool:
         """False for a warm-up, which gets an id and no output."""
-        if self.values.get("generate") is False:
-            return False
-        options = self.values.get("prompt_cache_options") or {}
-        return bytes(options.get("prewarm", NULL)) != b"true"
+        return _generates(self.values)
+
+    def limited(self, max_output_tokens: int) -> Create:
+        """The same, with a limit on its answer where the client set none; 0 sets none either."""
+        if not max_output_tokens or "max_output_tokens" in self.members:
+            return self
+        return self._replace(members={**self.members, "max_output_tokens": Raw(b"%d" % max_output_tokens)})
 
     def raw(self, name: str) -> bytes | None:
         """A member's JSON, or None where it is absent or null."""
@@ -140,8 +143,15 @@ def parse_create(members: Mapping[str, Raw], size: int, limits: Limits) -> Creat
         raise LooplineError(
             Kind.INVALID_REQUEST, f"'tools' holds more than {limits.tools} tools (limits.tools).", param="tools"
         )
-    warm_up = values.get("generate") is False
-    return Create(present, values, _input(members.get("input"), limits, required=not warm_up), size)
+    return Create(present, values, _input(members.get("input"), limits, required=_generates(values)), size)
+
+
+def _generates(values: Mapping[str, Any]) -> bool:
+    """`prompt_cache_options.prewarm` is another way to say `generate: false`."""
+    if values.get("generate") is False:
+        return False
+    options = values.get("prompt_cache_options") or {}
+    return bytes(options.get("prewarm", NULL)) != b"true"
 
 
 def _input(raw: Raw | None, limits: Limits, *, required: bool) -> tuple[Item, ...]:

@@ -66,7 +66,10 @@ MAY_DO_IO = (
     "proxy/telemetry/logging.py",
     "proxy/tools/*",
 )
-MAY_USE = {"proxy/models/cache.py": {"asyncio.Lock"}}
+MAY_USE = {
+    "proxy/models/cache.py": {"asyncio.Lock"},
+    "proxy/settings/reading.py": {"ssl.create_default_context", "ssl.SSLError"},  # is the CA bundle one?
+}
 MAY_START_TASKS = ("proxy/session/tasks.py", "proxy/tools/*")
 MAY_PRINT = ("proxy/cli.py", "proxy/app.py", "proxy/tools/*")
 MAY_IMPORT_PROMETHEUS = ("proxy/telemetry/metrics.py", "proxy/tools/*")

@@ -8,6 +8,7 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
+import certifi
 import pytest
 from pydantic import ValidationError
 
@@ -71,9 +72,10 @@ OTHERS: dict[str, object] = {
     "endpoints[0].api_key_file": "/dev/null",
     "endpoints[0].headers": {"X-Team": "a"},
     "endpoints[0].query": {"api-version": "2025-01-01"},
-    "endpoints[0].ca_bundle": __file__,
+    "endpoints[0].ca_bundle": certifi.where(),
     "endpoints[0].proxy": "http://proxy.example:3128",
     "endpoints[0].forward_headers": ("x-trace",),
+    "endpoints[0].context_hint": "Ask for a longer context.",
     "models.default": "qwen",
     "models.aliases": {"gpt-*": "qwen", "*": "tiny"},
     "limits.history_bytes": MIB,
@@ -219,6 +221,7 @@ def test_a_snapshot_cannot_be_changed() -> None:
         ({"endpoints[0].url": "http://[::1"}, "an http:// or https:// URL"),
         ({"endpoints[0].forward_headers": ["a b"]}, "a list of header names"),
         ({"endpoints[0].ca_bundle": "/none.pem"}, "'/none.pem' is not allowed: there is no such file"),
+        ({"endpoints[0].ca_bundle": __file__}, "is not allowed: it holds no certificates in PEM form"),
         ({"upstream.idle_timeout_s": 0}, "a number of seconds above 0"),
         ({"upstream.idle_timeout_s": "nan"}, "a number of seconds above 0"),
         ({"server.early_events_s": -1}, "a number of seconds, 0 or more"),

@@ -1,0 +1,103 @@
+"""What a newcomer pastes, for each client. The pages in `docs/clients/` show the same; a test runs them from there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+
+class Snippet(NamedTuple):
+    """Lines to paste. `{url}` and `{model}` stand for the base URL and a model's name. `page` is under docs/clients/."""
+
+    title: str
+    language: str
+    page: str
+    text: str
+
+    def fill(self, url: str, model: str) -> str:
+        """The lines for one server."""
+        return self.text.replace("{url}", url).replace("{model}", model)
+
+
+SNIPPETS: Mapping[str, Snippet] = {
+    "openai-websocket": Snippet(
+        "openai Python, WebSocket (pip install 'openai[realtime]')",
+        "python",
+        "openai-python.md",
+        """\
+from openai import OpenAI
+
+client = OpenAI(base_url="{url}", api_key="none")
+with client.responses.connect() as socket:
+    socket.response.create(model="{model}", input="Say hello.")
+    for event in socket:
+        if event.type == "response.output_text.delta":
+            print(event.delta, end="", flush=True)
+        if event.type in ("response.completed", "response.incomplete", "response.failed", "error"):
+            break
+""",
+    ),
+    "openai-http": Snippet(
+        "openai Python, HTTP (pip install openai)",
+        "python",
+        "openai-python.md",
+        """\
+from openai import OpenAI
+
+client = OpenAI(base_url="{url}", api_key="none")
+print(client.responses.create(model="{model}", input="Say hello.").output_text)
+""",
+    ),
+    "openai-agents": Snippet(
+        "openai-agents, WebSocket (pip install openai-agents)",
+        "python",
+        "openai-agents.md",
+        """\
+import asyncio
+from agents import Agent, responses_websocket_session, set_tracing_disabled
+
+set_tracing_disabled(True)
+
+async def main():
+    async with responses_websocket_session(base_url="{url}", api_key="none") as session:
+        result = await session.run(Agent(name="hello", model="{model}"), "Say hello.")
+        print(result.final_output)
+
+asyncio.run(main())
+""",
+    ),
+    "codex": Snippet(
+        "Codex, in ~/.codex/config.toml (then: AGENT_KEY=none codex)",
+        "toml",
+        "codex.md",
+        """\
+model = "{model}"
+model_provider = "loopline"
+
+[model_providers.loopline]
+name = "loopline"
+base_url = "{url}"
+env_key = "AGENT_KEY"
+wire_api = "responses"
+supports_websockets = true
+""",
+    ),
+    "curl": Snippet(
+        "curl",
+        "sh",
+        "curl.md",
+        """\
+curl -N {url}/responses -H 'content-type: application/json' \\
+  -d '{"model": "{model}", "input": "Say hello.", "stream": true}'
+""",
+    ),
+}
+
+
+def banner(url: str, model: str) -> str:
+    """All of them, for the screen."""
+    parts = []
+    for snippet in SNIPPETS.values():
+        body = "".join(f"    {line}\n" if line else "\n" for line in snippet.fill(url, model).splitlines())
+        parts.append(f"  # {snippet.title}\n{body}")
+    return "\n".join(parts)
