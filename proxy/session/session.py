@@ -64,6 +64,7 @@ class Session:
         self._outbox = Outbox(socket)
         self._lanes: dict[str | None, Lane] = {}
         self._open_lane(None)
+        self._answered = False  # did the reader itself write since the last message?
         self._waiting = Waiting(limits.queued_turns, limits.queued_bytes)
         self.record = SessionRecord(id="sess_" + secrets.token_hex(8), opened_s=services.clock())
 
@@ -79,6 +80,10 @@ class Session:
                     self._take(data)
                 except LooplineError as error:
                     self._reject(error)
+                # A client that provokes answers and does not read them must not fill our memory.
+                if self._answered and self._socket.congested:
+                    await self.drained()
+                self._answered = False
         finally:
             for lane in self._lanes.values():
                 self._happened(lane, Happened.SOCKET_LOST)
@@ -120,6 +125,7 @@ class Session:
 
     def _reject(self, error: LooplineError, stream_id: str | None = None) -> None:
         self.record.errors += 1
+        self._answered = True
         self._outbox.send([error_event(error)], stream_id)
 
     def _create(self, members: Mapping[str, Raw], size: int) -> None:
@@ -143,6 +149,7 @@ class Session:
         steer = {name: members[name] for name in ("previous_response_id", "input") if name in members}
         event = {"type": "response.steer.failed", "sequence_number": 0, "error": error, "steer": steer}
         self._outbox.send([encode(event)])
+        self._answered = True
 
     def _swallow(self, members: Mapping[str, Raw], _size: int) -> None:
         """`response.processed` expects no answer: Codex would take one for its next turn's."""
