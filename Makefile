@@ -33,8 +33,8 @@ test-real: $(STAMP) ## Tests against a real inference server
 test-clients: $(STAMP) ## Tests that drive real client programs
 	$(BIN)/pytest -m clients $(ARGS) || [ $$? -eq 5 ]
 
-run: $(STAMP) ## Serve with ARGS, for example: make run ARGS="--upstream http://127.0.0.1:8000/v1"
-	$(BIN)/loopline serve $(ARGS)
+run: $(STAMP) ## Serve in front of a small real model, of UPSTREAM=http://host:8000/v1, or scripted with SIMULATE=1
+	@$(BIN)/loopline serve $(if $(UPSTREAM),--upstream $(UPSTREAM),$(if $(SIMULATE),--simulate,--embedded)) $(ARGS)
 
 config: $(STAMP) ## Write config/loopline.example.toml from the settings
 	$(BIN)/python -c 'from proxy.settings import example; print(example(), end="")' > config/loopline.example.toml.tmp

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import secrets
-import signal
-import sys
 import time
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 
-import uvloop
 from aiohttp import web
 
 from proxy import __version__
@@ -29,15 +25,13 @@ from proxy.session.tasks import Tasks
 from proxy.session.turn import Services
 from proxy.settings import Endpoint as EndpointSettings
 from proxy.settings import Settings, api_key
-from proxy.telemetry.logging import Log, configure
+from proxy.telemetry.logging import Log
 from proxy.telemetry.metrics import Metrics
 from proxy.telemetry.observer import Observer, Observers
 from proxy.translate.tools import ToolMemo
 from proxy.upstream.endpoint import Endpoint
 from proxy.upstream.http import AiohttpClient
 from proxy.wire.client_events import Limits
-
-CANNOT_START = 1
 
 
 class Loopline:
@@ -82,7 +76,6 @@ class Loopline:
         self.tasks = Tasks(observer.crashed)
         stack.push_async_callback(self.tasks.aclose)
         self.registry = Registry(self.tasks)
-        stack.push_async_callback(self.registry.aclose)
         self.operations = OperationsRoute(self.metrics.render, __version__)
         self.sockets, app = self._routes(services)
         runner = web.AppRunner(
@@ -96,8 +89,10 @@ class Loopline:
         )
         await runner.setup()
         stack.push_async_callback(runner.cleanup)
+        # Before the runner, which would wait for handlers whose turns nobody has ended.
+        stack.push_async_callback(self.registry.aclose)
         stack.push_async_callback(self.sockets.aclose)
-        self.port = await _listen(runner, settings.server.host, settings.server.port)
+        self.port = await _listen(stack, runner, settings.server.host, settings.server.port)
         if settings.server.admin_port:
             await self._start_admin(stack)
         self.operations.ready = True
@@ -149,7 +144,7 @@ class Loopline:
         runner = web.AppRunner(app, access_log=None)
         await runner.setup()
         stack.push_async_callback(runner.cleanup)
-        self.admin_port = await _listen(runner, self.settings.server.admin_host, self.settings.server.admin_port)
+        self.admin_port = await _listen(stack, runner, self.settings.server.admin_host, self.settings.server.admin_port)
 
 
 def _services(settings: Settings, observer: Observers) -> Services:
@@ -190,30 +185,11 @@ def _endpoint(endpoint: EndpointSettings, settings: Settings) -> Endpoint:
     )
 
 
-async def _listen(runner: web.AppRunner, host: str, port: int) -> int:
-    """Listen; returns the port, which the system chooses for 0."""
+async def _listen(stack: AsyncExitStack, runner: web.AppRunner, host: str, port: int) -> int:
+    """Listen until the stack unwinds; returns the port, which the system chooses for 0."""
     site = web.TCPSite(runner, host, port)
     await site.start()
+    # First of all: a client that is told to connect elsewhere must not find this door open again.
+    stack.push_async_callback(site.stop)
     address: tuple[str, int] = runner.addresses[0]
     return address[1]
-
-
-def serve(settings: Settings) -> int:
-    """Serve until SIGINT or SIGTERM. Returns the exit code."""
-    configure(settings.log.format, settings.log.level)
-    return uvloop.run(_serve(settings))
-
-
-async def _serve(settings: Settings) -> int:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for each in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(each, stop.set)
-    try:
-        async with Loopline(settings) as server:
-            print(f"loopline {__version__} on {server.url}, upstream {settings.endpoint.url}", flush=True)
-            await stop.wait()
-    except OSError as error:
-        print(f"loopline: cannot listen: {error.strerror or error}", file=sys.stderr)
-        return CANNOT_START
-    return 0

@@ -37,6 +37,7 @@ def main() -> None:
 
     \b
     Examples:
+      loopline serve --embedded
       loopline serve --upstream http://127.0.0.1:8000/v1
       loopline check-config --config loopline.toml
       loopline simulate --port 8000
@@ -81,9 +82,14 @@ def _given(flags: dict[str, Any]) -> dict[str, object]:
 
 @main.command(short_help="Serve clients.")
 @_setting_options
+@click.option("--embedded", is_flag=True, help="Bring up a small real model and serve in front of it.")
+@click.option("--simulate", is_flag=True, help="Bring up the simulated inference server and serve in front of it.")
 @click.pass_context
-def serve(ctx: click.Context, /, config: Path | None, **flags: Any) -> None:
-    """Serve clients until SIGTERM or SIGINT; then let running turns end and leave.
+def serve(ctx: click.Context, /, config: Path | None, embedded: bool, simulate: bool, **flags: Any) -> None:
+    """Serve clients until SIGTERM or SIGINT.
+
+    With --embedded the upstream is llama.cpp with SmolLM2-135M-Instruct, fetched on first use (about 130 MB, kept
+    under ~/.cache/loopline); with --simulate it is a scripted server. Otherwise it is the endpoint of the settings.
 
     Flags win over environment variables, those over the settings file. config/loopline.example.toml lists every
     setting.
@@ -94,10 +100,16 @@ def serve(ctx: click.Context, /, config: Path | None, **flags: Any) -> None:
       OPENAI_API_KEY=… loopline serve --upstream https://api.openai.com/v1 --api-key-env OPENAI_API_KEY
       loopline serve --config loopline.toml --port 9000 --log-format json
     """
+    if embedded and simulate:
+        raise click.UsageError("--embedded and --simulate exclude each other")
+    if (embedded or simulate) and flags.get("upstream"):
+        raise click.UsageError("--upstream names a server of yours: leave out --embedded and --simulate")
     settings = load(config, _given(flags), os.environ)
-    from proxy.app import serve as serve_until_told  # late: the other commands need none of it
+    from proxy.tools.first_run import Behind  # late: the other commands need none of it
+    from proxy.tools.first_run import serve as serve_until_told
 
-    ctx.exit(serve_until_told(settings))
+    behind = Behind.EMBEDDED if embedded else Behind.SIMULATED if simulate else Behind.CONFIGURED
+    ctx.exit(serve_until_told(settings, behind))
 
 
 @main.command("check-config", short_help="Print the settings in effect, or what is wrong.")

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Snippet(NamedTuple):
-    """Lines to paste. `{url}` and `{model}` stand for the base URL and a model's name. `page` is under docs/clients/."""
+    """Lines to paste; `{url}` and `{model}` stand for the base URL and a model's name. `page` is in docs/clients/."""
 
     title: str
     language: str
@@ -95,9 +95,5 @@ curl -N {url}/responses -H 'content-type: application/json' \\
 
 
 def banner(url: str, model: str) -> str:
-    """All of them, for the screen."""
-    parts = []
-    for snippet in SNIPPETS.values():
-        body = "".join(f"    {line}\n" if line else "\n" for line in snippet.fill(url, model).splitlines())
-        parts.append(f"  # {snippet.title}\n{body}")
-    return "\n".join(parts)
+    """All of them, for the screen: not indented, since Python would refuse what is pasted with a margin."""
+    return "\n".join(f"# {snippet.title}\n{snippet.fill(url, model)}" for snippet in SNIPPETS.values())

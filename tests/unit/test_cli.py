@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 from click.testing import CliRunner, Result
@@ -13,6 +12,7 @@ from click.testing import CliRunner, Result
 from proxy import __version__
 from proxy.cli import main
 from proxy.settings import CATALOG, FLAGS, Settings
+from proxy.tools.first_run import Behind
 from proxy.tools.simulate import Options
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -24,17 +24,40 @@ def run(*arguments: str, **environ: str) -> Result:
 
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
-    """Stands in for the application; holds the settings it was started with. It exits with 7."""
+    """Stands in for the server; holds the settings it was started with. It exits with 7."""
     settings: list[Settings] = []
 
-    def serve(given: Settings) -> int:
+    def serve(given: Settings, behind: Behind) -> int:
         settings.append(given)
         return 7
 
-    app = ModuleType("proxy.app")
-    app.serve = serve  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "proxy.app", app)
+    monkeypatch.setattr("proxy.tools.first_run.serve", serve)
     return settings
+
+
+@pytest.mark.parametrize(
+    ("flags", "behind"), [((), "configured"), (("--embedded",), "embedded"), (("--simulate",), "simulated")]
+)
+def test_serve_knows_what_to_serve_in_front_of(
+    monkeypatch: pytest.MonkeyPatch, flags: tuple[str, ...], behind: str
+) -> None:
+    asked: list[str] = []
+
+    def serve(_: Settings, asked_for: Behind) -> int:
+        asked.append(asked_for.value)
+        return 0
+
+    monkeypatch.setattr("proxy.tools.first_run.serve", serve)
+    assert run("serve", *flags).exit_code == 0
+    assert asked == [behind]
+
+
+@pytest.mark.parametrize("flags", [("--embedded", "--simulate"), ("--embedded", "--upstream", "http://h/v1")])
+def test_serve_refuses_two_upstreams(served: list[Settings], flags: tuple[str, ...]) -> None:
+    result = run("serve", *flags)
+    assert result.exit_code == 2
+    assert "--embedded" in result.stderr
+    assert served == []
 
 
 @pytest.fixture

@@ -1,0 +1,171 @@
+"""`loopline serve`: brings up the upstream that was asked for, serves in front of it, and says how to use it."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from contextlib import AsyncExitStack
+from enum import StrEnum
+from pathlib import Path
+from typing import NamedTuple
+
+import uvloop
+
+from proxy import __version__
+from proxy.app import Loopline
+from proxy.errors import LooplineError
+from proxy.models.catalog import Catalog
+from proxy.settings import Settings
+from proxy.telemetry.logging import configure
+from proxy.tools import embedded, simulate
+from proxy.tools.snippets import banner
+
+STOPPED, CANNOT_START, INTERRUPTED = 0, 1, 130
+_PROBE_EVERY_S = 2.0
+_SHOWN_MODELS = 8
+
+
+class Behind(StrEnum):
+    """What Loopline serves in front of: the configured endpoint, the built-in model, or the simulated one."""
+
+    CONFIGURED = "configured"
+    EMBEDDED = "embedded"
+    SIMULATED = "simulated"
+
+
+class _Upstream(NamedTuple):
+    settings: Settings
+    note: str
+    model: str
+
+
+def serve(settings: Settings, behind: Behind, cache_dir: Path | None = None) -> int:
+    """Serve until SIGINT or SIGTERM. Returns the exit code."""
+    configure(settings.log.format, settings.log.level)
+    try:
+        ready = _prepare(cache_dir) if behind is Behind.EMBEDDED else None
+        if behind is Behind.EMBEDDED and ready is None:
+            behind = Behind.SIMULATED
+        return uvloop.run(_serve(settings, behind, ready))
+    except KeyboardInterrupt:
+        _say("\nloopline: interrupted")
+        return INTERRUPTED
+
+
+def _prepare(cache_dir: Path | None) -> embedded.Ready | None:
+    """The built-in model, fetched on first use; None, with a word about it, where it cannot be had."""
+    try:
+        return embedded.prepare(cache_dir, embedded.Bar(sys.stderr))
+    except embedded.Unavailable as error:
+        _say(
+            f"loopline: the built-in model cannot be had here: {error}\n"
+            "loopline: serving the simulated upstream instead: scripted answers, no model (docs/simulate.md).\n"
+            "loopline: for a real model, try again with a network, or name yours: make run UPSTREAM=http://host:8000/v1"
+        )
+        return None
+
+
+async def _serve(settings: Settings, behind: Behind, ready: embedded.Ready | None) -> int:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for each in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(each, stop.set)
+    async with AsyncExitStack() as stack:
+        try:
+            upstream = await _bring_up(stack, settings, behind, ready)
+            server = await stack.enter_async_context(Loopline(upstream.settings))
+        except embedded.StartFailed as error:
+            _say(f"loopline: the built-in model did not start: {error}")
+            return CANNOT_START
+        except OSError as error:
+            _say(_cannot_listen(settings, error))
+            return CANNOT_START
+        print(f"loopline {__version__} on {server.url}", flush=True)
+        print(f"  upstream {upstream.settings.endpoint.url}{upstream.note}", flush=True)
+        announcing = server.tasks.spawn(_announce(server, upstream.model), "announce the upstream")
+        await stop.wait()
+        announcing.cancel()
+        _say("loopline: stopping")
+    return STOPPED
+
+
+async def _bring_up(
+    stack: AsyncExitStack, settings: Settings, behind: Behind, ready: embedded.Ready | None
+) -> _Upstream:
+    if behind is Behind.SIMULATED:
+        simulated = await stack.enter_async_context(await simulate.start())
+        note = " (simulated: scripted answers, see docs/simulate.md; any model name is taken)"
+        return _Upstream(_in_front_of(settings, simulated.url, "simulated"), note, "simulated")
+    if ready is None:
+        return _Upstream(settings, "", settings.models.default)
+    model = await stack.enter_async_context(embedded.Embedded(ready, on_event=_say_event))
+    note = (
+        f" (built in: llama.cpp with SmolLM2-135M-Instruct; {embedded.CONTEXT_TOKENS:,} tokens of context, answers of "
+        f"{embedded.DEFAULT_MAX_OUTPUT_TOKENS} tokens unless max_output_tokens is set; any model name is taken)"
+    )
+    hint = (
+        f"This is the small built-in model, with {embedded.CONTEXT_TOKENS:,} tokens of context; serve in front of a "
+        "larger one with make run UPSTREAM=http://host:8000/v1 (loopline serve --upstream URL)."
+    )
+    changed = _in_front_of(
+        settings,
+        model.url,
+        embedded.MODEL,
+        max_output_tokens=embedded.DEFAULT_MAX_OUTPUT_TOKENS,
+        context_hint=hint,
+    )
+    return _Upstream(changed, note, embedded.MODEL)
+
+
+def _in_front_of(settings: Settings, url: str, model: str, **endpoint: object) -> Settings:
+    """The settings with another upstream; what the user set about models stays."""
+    changed = settings.endpoint.model_copy(update={"url": url, "dialect": "chat", **endpoint})
+    models = settings.models.model_copy(update={"default": settings.models.default or model})
+    return settings.model_copy(update={"endpoints": (changed,), "models": models})
+
+
+async def _announce(server: Loopline, model: str) -> None:
+    """Say what the upstream serves, once it answers, and what to paste."""
+    endpoint = server.services.endpoints[0]
+    failure = await _failure(server)
+    if failure is not None:
+        print(f"  it does not answer yet ({failure}); clients get an error until it does. Trying on.", flush=True)
+    while failure is not None:
+        await asyncio.sleep(_PROBE_EVERY_S)
+        failure = await _failure(server)
+    catalog = await server.services.catalogs.get(endpoint, "", {})
+    print(f"  it answers: {_recognised(catalog)}\n\nWhat to paste, by client:\n", flush=True)
+    names = sorted(catalog.names or ())
+    print(banner(server.url, model or (names[0] if names else "MODEL")), flush=True)
+
+
+async def _failure(server: Loopline) -> str | None:
+    """Why the upstream cannot be reached, or None: any HTTP answer will do."""
+    request = server.services.endpoints[0].request("GET", "/models", {})
+    try:
+        async with server.services.client.open(request):
+            return None
+    except LooplineError as error:
+        return error.message.rstrip(".")
+
+
+def _recognised(catalog: Catalog) -> str:
+    names = sorted(catalog.names or ())
+    shown = ", ".join(names[:_SHOWN_MODELS])
+    if len(names) > _SHOWN_MODELS:
+        shown += f" and {len(names) - _SHOWN_MODELS} more"
+    return f"{catalog.engine}, asked in the {catalog.dialect} dialect; models: {shown or 'it does not say'}"
+
+
+def _cannot_listen(settings: Settings, error: OSError) -> str:
+    where = f"{settings.server.host}:{settings.server.port}"
+    return f"loopline: cannot listen on {where}: {error.strerror or error} (server.port: --port takes another)"
+
+
+def _say_event(event: embedded.Event) -> None:
+    _say(f"loopline: {event.text}")
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
