@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,10 +15,21 @@ from proxy.settings import CATALOG, CONFIG_ENV, FLAGS, BadSetting, Setting, effe
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 BAD_SETTING, FAILED = 2, 1
+# Commands with a module of their own, which imports more than the others need.
+_LATE = {"demo": "proxy.tools.demo.cli"}
 
 
 class _Loopline(click.Group):
-    """A group whose commands may raise `BadSetting`."""
+    """A group whose commands may raise `BadSetting`, and which loads some of them only when they are asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted([*super().list_commands(ctx), *_LATE])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _LATE:
+            return super().get_command(ctx, cmd_name)
+        command: click.Command = getattr(import_module(_LATE[cmd_name]), cmd_name)
+        return command
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

@@ -17,7 +17,7 @@ from proxy.settings import Settings, load
 from proxy.tools import simulate
 from proxy.wire.codec import encode
 
-from .accounting import Report, Run, StageObserver, account
+from .accounting import Report, Run, StageObserver, Timed, account
 from .agent import Agent, fields, user
 from .client import DemoError, Sender, over_http, over_websocket
 from .link import HOST, Direction, Link
@@ -137,22 +137,11 @@ class _Setup:
 
     async def run(self, name: str, way: _Open, sent: Mapping[str, Any], report: Callable[[], None]) -> Run:
         """The agent loop, once."""
-        options, agent, turns = self._options, Agent(self._options, f"run {name}"), []
+        agent = Agent(self._options, f"run {name}")
         up, down = self._link.up.bytes, self._link.down.bytes
         started_s = time.monotonic()
         async with way(self._url, sent) as sender:
-            new = list(agent.history)
-            for number in range(1, options.steps + 1):
-                try:
-                    answer = await sender.turn(agent.history, new)
-                except DemoError as error:
-                    raise DemoError(self._at(name, number, error)) from error
-                turns.append(answer.timed)
-                agent.take(answer.output)
-                report()
-                if number < options.steps:
-                    await asyncio.sleep(options.tool_ms / 1000)
-                    new = agent.use_tool(number)
+            turns = [turn async for turn in self._loop(sender, agent, name, report)]
             total_s, connect_s = time.monotonic() - started_s, sender.connect_s
         await self._recorded([turn.response for turn in turns])
         return Run(
@@ -165,8 +154,22 @@ class _Setup:
             parts=account(turns, self._observer.stages, connect_s, total_s),
         )
 
+    async def _loop(self, sender: Sender, agent: Agent, name: str, report: Callable[[], None]) -> AsyncIterator[Timed]:
+        new = list(agent.history)
+        for number in range(1, self._options.steps + 1):
+            try:
+                answer = await sender.turn(agent.history, new)
+            except DemoError as error:
+                raise DemoError(self._at(name, number, error)) from error
+            yield answer.timed
+            agent.take(answer.output)
+            report()
+            if number < self._options.steps:
+                await asyncio.sleep(self._options.tool_ms / 1000)
+                new = agent.use_tool(number)
+
     def _at(self, name: str, number: int, error: DemoError) -> str:
-        hint = "" if self._options.upstream is None else " (a shorter loop or smaller results may fit its context)"
+        hint = " (a shorter loop or smaller results may fit)" if "context" in str(error) else ""
         return f"{self._upstream}: turn {number} of {self._options.steps} by {name}: {error}{hint}"
 
     async def _recorded(self, responses: list[str]) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,6 +26,7 @@ from proxy.tools.simulate.tokens import split
 
 QUICK = Options(turns=4, rtt_ms=8, up_mbit_s=80, tool_ms=4, ttft_ms=6, tokens_per_s=2_000, answer_tokens=20)
 TIMEOUT_S = 20
+DOCS = Path(__file__).parents[3] / "docs" / "demo.md"
 
 
 # -------------------------------------------------------------------------------------------------------- the accounts
@@ -109,6 +113,15 @@ def test_the_tools_are_those_of_a_coding_agent() -> None:
 def test_options_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="must"):
         Options(**wrong)
+
+
+def test_the_page_lists_every_option_and_its_default() -> None:
+    rows = re.findall(r"^\| `--([a-z-]+)` \| (.+?) \|", DOCS.read_text(encoding="utf-8"), re.MULTILINE)
+    shown = {name.replace("-", "_"): default for name, default in rows}
+    assert list(shown) == [field.name for field in dataclasses.fields(Options)]
+    for field in dataclasses.fields(Options):
+        if field.default and not isinstance(field.default, bool):
+            assert shown[field.name] == (field.default if isinstance(field.default, str) else f"{field.default:g}")
 
 
 # ------------------------------------------------------------------------------------------------------------- the runs
@@ -237,7 +250,7 @@ def test_the_json_says_the_same() -> None:
 
 
 def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "proxy.tools.demo", *arguments]
+    return [sys.executable, "-m", "proxy", "demo", *arguments]
 
 
 @pytest.mark.parametrize(

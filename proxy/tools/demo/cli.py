@@ -1,8 +1,7 @@
-"""`python -m proxy.tools.demo`: the demonstration without the `loopline` command around it."""
+"""The command `loopline demo`; `proxy/cli.py` loads it when it is asked for."""
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import click
@@ -13,7 +12,7 @@ from .options import Options
 _DEFAULT = Options()
 
 
-@click.command()
+@click.command(short_help="Show what a WebSocket with deltas saves an agent loop.")
 @click.option("--turns", default=_DEFAULT.turns, show_default=True, help="Tool calls in the loop.")
 @click.option("--rtt-ms", default=_DEFAULT.rtt_ms, show_default=True, help="Round trip of the link.")
 @click.option("--up-mbit-s", default=_DEFAULT.up_mbit_s, show_default=True, help="Upload rate; 0 has no limit.")
@@ -31,13 +30,19 @@ _DEFAULT = Options()
 @click.option("--json", is_flag=True, help="Print JSON.")
 @click.pass_context
 def demo(ctx: click.Context, /, **options: Any) -> None:
-    """Run one agent loop by HTTP and by WebSocket over a simulated link, and compare."""
+    """Run one agent loop by HTTP with the full history each turn, then by WebSocket with deltas, and compare.
+
+    Both go through Loopline over a link that is simulated: its round trip and rates are options, and the table says
+    what they were. Without --upstream the upstream is simulated too.
+
+    \b
+    Examples:
+      loopline demo
+      loopline demo --turns 50 --tool-output-bytes 8000 --up-mbit-s 5
+      loopline demo --upstream http://127.0.0.1:8000/v1
+    """
     try:
         chosen = Options(**options)
     except ValueError as error:
         raise click.UsageError(str(error), ctx) from None
     ctx.exit(main(chosen))
-
-
-if __name__ == "__main__":
-    sys.exit(demo())
