@@ -29,10 +29,14 @@ class MemoryStore:
     async def put(self, node: Node, now: float) -> None:
         """Keep a node; make room by forgetting the least recently used."""
         self._expire(now)
+        if node.total_bytes > self._budget_bytes:
+            return  # it could not stay, and making room for it would forget everybody else's
         key = (node.tenant, node.id)
-        if key not in self._entries:
-            self._hold(node)
+        before = self._entries.get(key)
+        self._hold(node)
         self._entries[key] = node
+        if before is not None:
+            self._release(before)
         while self._used_bytes > self._budget_bytes and self._entries:
             self._release(self._entries.popitem()[1])
 

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from proxy.errors import Kind, LooplineError
-from proxy.wire.codec import Raw
+from proxy.wire.codec import NULL, Raw
 
 _SHOWN = 5
 CHAT, RESPONSES = "chat", "responses"
@@ -37,8 +37,7 @@ _OWNERS: Mapping[str, str] = {
 
 class _Model(msgspec.Struct):
     id: str
-    owned_by: str | None = None
-    max_model_len: int | None = None
+    owned_by: Raw = NULL
 
 
 class _Models(msgspec.Struct):
@@ -86,10 +85,10 @@ def _entries(body: bytes | None) -> tuple[dict[str, bytes], list[str]]:
     for raw in listed:
         try:
             model = _MODEL.decode(raw)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             continue
         entries[model.id] = bytes(raw)
-        owners.append((model.owned_by or "").lower())
+        owners.append(bytes(model.owned_by).decode(errors="replace").strip('"').lower())
     return entries, owners
 
 
@@ -104,7 +103,7 @@ def _engine(url: str, owners: Sequence[str], answers: Mapping[str, bytes | None]
         return "llama.cpp"
     try:
         return f"unknown (version {_VERSION.decode(answers.get('/version') or b'').version})"
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return UNKNOWN
 
 

@@ -9,7 +9,7 @@ from aiohttp import web
 
 from proxy.errors import Kind, LooplineError
 from proxy.server.door import JSON, Door, error_response
-from proxy.session.registry import Registry
+from proxy.session.registry import Registry, RunningTurn
 from proxy.session.turn import NoHolder, Services, Turn
 from proxy.telemetry.observer import TurnRecord
 from proxy.wire import ids
@@ -53,7 +53,7 @@ class ResponsesRoute:
         try:
             if create.values.get("stream"):
                 return await self._stream(request, follower)
-            return await self._whole(follower)
+            return await self._whole(running, follower)
         finally:
             running.unsubscribe(follower)
 
@@ -95,12 +95,14 @@ class ResponsesRoute:
                 request.transport.abort()
             raise LooplineError(Kind.CLIENT_STALLED, "The client did not read for too long.") from None
 
-    async def _whole(self, follower: _Follower) -> web.StreamResponse:
+    async def _whole(self, running: RunningTurn, follower: _Follower) -> web.StreamResponse:
         while not follower.done:
             follower.take()
             await follower.wait()
-        if follower.error is not None:
-            return error_response(follower.error)
+        failure = follower.error or running.failure
+        if failure is not None:
+            # Nothing was sent, however far the turn came: a client's retries look at the status.
+            return error_response(failure)
         return web.Response(body=_response_of(follower.last), content_type=JSON)
 
 

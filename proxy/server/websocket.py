@@ -81,6 +81,7 @@ class _AiohttpSocket:
         self._socket = socket
         self._protocol = request.protocol
         self._transport = request.transport
+        self._sent_code: int | None = None
 
     async def receive(self) -> bytes | None:
         message = await self._socket.receive()
@@ -100,18 +101,33 @@ class _AiohttpSocket:
         return self._protocol.writing_paused
 
     async def drained(self) -> None:
-        # A lost connection has nobody left to make room for.
-        with contextlib.suppress(ConnectionError):
-            # aiohttp's own writers wait by the same call; it offers no public one for a transport written directly.
-            await self._protocol._drain_helper()
+        # As aiohttp's own `_drain_helper`, but shielded: all who wait share one future, and a turn that is cancelled
+        # while it waits would cancel it for every other waiter and for every later one.
+        protocol = self._protocol
+        if not protocol.writing_paused or protocol.transport is None:
+            return
+        waiter = protocol._drain_waiter
+        if waiter is None or waiter.done():
+            waiter = protocol._drain_waiter = asyncio.get_running_loop().create_future()
+        with contextlib.suppress(ConnectionError):  # a lost connection has nobody left to make room for
+            await asyncio.shield(waiter)
 
     async def close(self, code: int, reason: str) -> None:
-        await self._socket.close(code=code, message=reason.encode())
+        self._sent_code = code
+        try:
+            async with asyncio.timeout(_CLOSE_TIMEOUT_S):
+                await self.drained()
+                await self._socket.close(code=code, message=reason.encode(), drain=False)
+        except TimeoutError:
+            self._transport.abort()  # a client that does not read would hold up whoever closes
 
     def abort(self) -> None:
         self._transport.abort()
 
     @property
     def close_code(self) -> int | None:
-        code = self._socket.close_code
-        return _ABNORMAL if code is None and self._transport.is_closing() else code
+        # Where the server closes, aiohttp would say 1000: the reader is woken before the client has answered.
+        code = self._socket.close_code if self._sent_code is None else self._sent_code
+        if code is None:
+            return _ABNORMAL if self._transport.is_closing() else None
+        return int(code)

@@ -108,6 +108,7 @@ class Turn:
         self._translator: Translator | None = None
         self._snapshot: events.Snapshot | None = None
         self._begun = False
+        self._unsent: list[bytes] = []  # the last events, until the terminal one goes with them
 
     async def run(self, running: RunningTurn) -> None:
         """Travel the road; whatever goes wrong ends in one event."""
@@ -149,7 +150,7 @@ class Turn:
         self._note(endpoint, model, translator)
         if not create.generate:
             self._begin(running)
-            await self._conclude(running, [], _NOTHING, open_calls)
+            await self._conclude(running, _NOTHING, open_calls)
             return
         require_answers(open_calls)
         history = chain.history(parent, translator.dialect, translator.encode, keep=translator.keeps_fragments)
@@ -165,10 +166,10 @@ class Turn:
                     error_body = await read_all(response, _MAX_ERROR_BODY_BYTES)
                     raise upstream_error(response.status, response.headers, error_body, endpoint.context_hint)
                 self._begin(running)
-                last = await self._relay(running, response, translator)
-                last += translator.finish()
+                self._unsent = await self._relay(running, response, translator)
+                self._unsent += translator.finish()
                 record.upstream_end_s = services.clock()
-                await self._conclude(running, last, translator.result(), open_calls)
+                await self._conclude(running, translator.result(), open_calls)
                 await _read_tail(response)
 
     async def _find_parent(self) -> Node | None:
@@ -252,9 +253,7 @@ class Turn:
         finally:
             timer.cancel()
 
-    async def _conclude(
-        self, running: RunningTurn, last: list[bytes], result: Result, open_calls: frozenset[str]
-    ) -> None:
+    async def _conclude(self, running: RunningTurn, result: Result, open_calls: frozenset[str]) -> None:
         """Keep the answer, then say that it is whole: a client continues the moment it reads the terminal event."""
         services, create, translator = self._services, self._create, self._translator
         assert translator is not None
@@ -285,8 +284,8 @@ class Turn:
             incomplete=result.incomplete,
             completed_at=int(services.wall()) if result.status == b"completed" else None,
         )
-        last.append(events.event(b"response." + result.status, translator.sequence, b'"response":' + ended))
-        running.publish(last)
+        self._unsent.append(events.event(b"response." + result.status, translator.sequence, b'"response":' + ended))
+        running.publish(self._unsent)
         self._account(result)
         running.end()
 
@@ -302,7 +301,7 @@ class Turn:
         if error.kind.value.startswith("upstream"):
             self._services.observer.upstream_failed(record.endpoint, error.kind.value)
         if self._begun and self._snapshot is not None and self._translator is not None:
-            owed = _owed(self._translator)
+            owed = self._unsent + _owed(self._translator)
             failed = self._snapshot.render(b"failed", output=self._translator.partial(), error=failed_error(error))
             owed.append(events.event(b"response.failed", self._translator.sequence, b'"response":' + failed))
             running.publish(owed)

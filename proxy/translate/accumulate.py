@@ -72,7 +72,7 @@ class Answer:
     def text(self, delta: str) -> None:
         """Some of the answer's text."""
         open_ = self._open
-        if open_ is not None and open_.kind == "text":
+        if open_ is not None and open_.kind == "text" and not self._waiting:
             # The hot path of every turn: one join, no dict.
             open_.parts.append(delta)
             self._events.append(b"%b%d%b%b}" % (open_.head, self.sequence, _DELTA, encode(delta)))
@@ -93,7 +93,7 @@ class Answer:
         open_ = self._open
         if open_ is not None and open_.key == key:
             self._append(open_, arguments)
-        else:
+        elif key not in self._closed_calls:  # one that was whole and is closed can only be followed by white space
             self._wait(_Part("call", arguments, key, call_id, name))
 
     def close(self, status: bytes = COMPLETED) -> None:
@@ -112,7 +112,8 @@ class Answer:
 
     def _write(self, kind: str, delta: str) -> None:
         open_ = self._open
-        if open_ is not None and open_.kind == kind:
+        # What waits came first, even where it is of the open item's kind.
+        if open_ is not None and open_.kind == kind and not self._waiting:
             self._append(open_, delta)
         else:
             self._wait(_Part(kind, delta))
@@ -141,9 +142,7 @@ class Answer:
             if not name and not ending:
                 return
             self._waiting = [part for part in self._waiting if part.key != first.key]
-            # A call that was whole and is closed can only be followed by white space.
-            if first.key not in self._closed_calls:
-                self._append(self._open_call(first.key, mine, name), "".join(part.delta for part in mine))
+            self._append(self._open_call(first.key, mine, name), "".join(part.delta for part in mine))
 
     def _open_part(self, kind: str) -> _Open:
         if self._open is not None and self._open.kind == kind:
@@ -183,6 +182,8 @@ class Answer:
         open_, self._open = self._open, None
         if open_ is None:
             return
+        if open_.kind == "call" and status == COMPLETED and not open_.parts:
+            self._append(open_, "{}")  # a function without parameters; clients parse what they get
         text = encode("".join(open_.parts))
         index = len(self.items)
         if open_.kind == "call":

@@ -68,8 +68,8 @@ class _TokenDetails(msgspec.Struct, gc=False):
 
 
 class _Usage(msgspec.Struct, gc=False):
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
     total_tokens: int | None = None
     prompt_tokens_details: _TokenDetails | None = None
     completion_tokens_details: _TokenDetails | None = None
@@ -78,17 +78,22 @@ class _Usage(msgspec.Struct, gc=False):
 class _Chunk(msgspec.Struct, gc=False):
     id: str | None = None
     choices: list[_Choice] | None = None
-    usage: _Usage | None = None
+    usage: Raw = NULL  # read once, at the end: some servers repeat it in every chunk
     error: Raw = NULL
 
 
 _CHUNK = msgspec.json.Decoder(_Chunk | None)
+_USAGE = msgspec.json.Decoder(_Usage | None)
 
 # finish_reason → the response's reason for being incomplete.
 _INCOMPLETE: Mapping[str, bytes] = {
     "length": b'{"reason":"max_output_tokens"}',
+    "max_tokens": b'{"reason":"max_output_tokens"}',
+    "model_length": b'{"reason":"max_output_tokens"}',
     "content_filter": b'{"reason":"content_filter"}',
 }
+# finish_reason of an answer that an engine gave up (vLLM, SGLang): what came is not the whole of it.
+_FAILED = frozenset({"abort", "error"})
 
 
 class ChatTranslator:
@@ -109,7 +114,7 @@ class ChatTranslator:
         self._done = False
         self._calls: dict[int, tuple[str, int]] = {}  # upstream's index → its latest id, our key
         self._next_key = 0
-        self._usage: _Usage | None = None
+        self._usage = NULL
         self._upstream_id: str | None = None
         self.delta = self.encode(create.items)
         self.tools_dropped = len(tools.others)
@@ -171,9 +176,13 @@ class ChatTranslator:
     def finish(self) -> list[bytes]:
         """The last events; see `Translator.finish`."""
         for payload in self._intake.end():
-            self._take(payload)
+            self._take_rest(payload)
         if self._finish_reason is None and not self._done:
             raise LooplineError(Kind.UPSTREAM_CLOSED, "The upstream ended its answer before it was whole.")
+        if self._finish_reason in _FAILED:
+            raise LooplineError(
+                Kind.UPSTREAM_FAILED, "The upstream gave its answer up.", cause=f"finish_reason {self._finish_reason}"
+            )
         self._answer.close(INCOMPLETE if self._finish_reason in _INCOMPLETE else COMPLETED)
         return self._answer.take()
 
@@ -197,6 +206,14 @@ class ChatTranslator:
         """Items finished so far."""
         return self._answer.output()
 
+    def _take_rest(self, payload: bytes) -> None:
+        """What was left without its end: the last event, where only its blank line is missing, or a piece of it."""
+        try:
+            self._take(payload)
+        except LooplineError as error:
+            if error.kind is not Kind.UPSTREAM_GARBLED or self._intake.is_document:
+                raise
+
     def _take(self, payload: bytes) -> None:
         if payload == DONE:
             self._done = True
@@ -204,6 +221,8 @@ class ChatTranslator:
         try:
             chunk = _CHUNK.decode(payload)
         except (msgspec.DecodeError, RecursionError) as error:
+            if not payload.strip():
+                return  # an empty event, to keep the connection alive
             raise LooplineError(
                 Kind.UPSTREAM_GARBLED, "The upstream sent a chunk that is not valid.", cause=str(error)
             ) from error
@@ -211,7 +230,7 @@ class ChatTranslator:
             return  # llama.cpp's first event of some streams is `data: null`
         if chunk.error is not NULL and not is_null(chunk.error):
             raise stream_error(chunk.error)
-        if chunk.usage is not None:
+        if chunk.usage is not NULL and not is_null(chunk.usage):
             self._usage = chunk.usage
         if self._upstream_id is None:
             self._upstream_id = chunk.id
@@ -232,7 +251,7 @@ class ChatTranslator:
             if delta.tool_calls:
                 for position, call in enumerate(delta.tool_calls):
                     self._take_call(position, call)
-        if choice.finish_reason is not None:
+        if choice.finish_reason:  # some servers write "" in every chunk
             self._finish_reason = choice.finish_reason
 
     def _take_call(self, position: int, call: _ToolCall) -> None:
@@ -244,6 +263,8 @@ class ChatTranslator:
         if known is None or (call_id and function.name and known[0] and call_id != known[0]):
             known = self._calls[index] = (call_id, self._next_key)
             self._next_key += 1
+        elif call_id and not known[0]:
+            known = self._calls[index] = (call_id, known[1])
         self._answer.call(known[1], call_id, function.name or "", function.arguments or "")
 
 
@@ -286,16 +307,20 @@ def _effort(reasoning: Mapping[str, Raw] | None) -> bytes | None:
     return effort if effort in _EFFORTS else None
 
 
-def _tokens(usage: _Usage | None) -> Tokens | None:
+def _tokens(raw: Raw) -> Tokens | None:
+    try:
+        usage = _USAGE.decode(raw)
+    except (msgspec.DecodeError, RecursionError):
+        return None  # the answer is whole; only its price is unknown
     if usage is None:
         return None
     cached = usage.prompt_tokens_details.cached_tokens if usage.prompt_tokens_details else None
     reasoning = usage.completion_tokens_details.reasoning_tokens if usage.completion_tokens_details else None
-    total = usage.total_tokens
+    tokens_in, tokens_out = usage.prompt_tokens or 0, usage.completion_tokens or 0
     return Tokens(
-        input=usage.prompt_tokens,
+        input=tokens_in,
         cached=cached or 0,
-        output=usage.completion_tokens,
+        output=tokens_out,
         reasoning=reasoning or 0,
-        total=usage.prompt_tokens + usage.completion_tokens if total is None else total,
+        total=tokens_in + tokens_out if usage.total_tokens is None else usage.total_tokens,
     )

@@ -93,14 +93,21 @@ class _Messages:
         self._images.append(part)
 
     def assistant(self, *, before: str) -> dict[str, Any]:
-        """The growing assistant message, a new one where it already has something that comes after `before`."""
+        """The growing assistant message, a new one where it already has something that comes after `before`.
+
+        Once it has calls it is never left: engines want nothing between calls and their outputs.
+        """
         grown = self._assistant
-        if grown is not None and any(member in grown for member in _AFTER[before]):
+        if grown is not None and "tool_calls" not in grown and any(member in grown for member in _AFTER[before]):
             self._end_assistant()
         if self._assistant is None:
             self._end_images()
             self._assistant = {}
         return self._assistant
+
+    def say(self, member: str, text: str) -> None:
+        grown = self.assistant(before=member)
+        grown[member] = grown.get(member, "") + text
 
     def finish(self) -> bytes:
         self._end_assistant()
@@ -120,8 +127,8 @@ class _Messages:
 
 # Member → those that, already there, mean that another answer begins.
 _AFTER: Mapping[str, tuple[str, ...]] = {
-    "reasoning_content": ("reasoning_content", "content", "tool_calls"),
-    "content": ("content", "tool_calls"),
+    "reasoning_content": ("reasoning_content", "content"),
+    "content": ("content",),
     "tool_calls": (),
 }
 
@@ -134,7 +141,7 @@ def _write_message(messages: _Messages, item: Item, param: str) -> None:
             Kind.INVALID_REQUEST, f"'{param}.role' is '{message.role}'; known are {', '.join(_ROLES)}.", param=param
         )
     if role == "assistant":
-        messages.assistant(before="content")["content"] = _flat(message.content, param)
+        messages.say("content", _flat(message.content, param))
     else:
         messages.add({"role": role, "content": _content(message.content, param)})
 
@@ -162,7 +169,7 @@ def _write_reasoning(messages: _Messages, item: Item, param: str) -> None:
     reasoning = decode(_REASONING, item.raw, f"'{param}'", param)
     text = "".join(part.text or "" for part in reasoning.content or reasoning.summary or ())
     if text:  # encrypted reasoning of another server is nothing that this one could read
-        messages.assistant(before="reasoning_content")["reasoning_content"] = text
+        messages.say("reasoning_content", text)
 
 
 _WRITERS: Mapping[str, Callable[[_Messages, Item, str], None]] = {

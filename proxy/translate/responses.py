@@ -8,7 +8,6 @@ upstream passes undecoded.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import msgspec
 
@@ -49,6 +48,7 @@ class _Event(msgspec.Struct, gc=False):
     code: Raw = NULL
     message: Raw = NULL
     delta: Raw = NULL
+    logprobs: Raw = NULL
     item_id: str | None = None
     output_index: int | None = None
     content_index: int | None = None
@@ -60,8 +60,8 @@ class _Details(msgspec.Struct, gc=False):
 
 
 class _Usage(msgspec.Struct, gc=False):
-    input_tokens: int = 0
-    output_tokens: int = 0
+    input_tokens: int | None = None
+    output_tokens: int | None = None
     total_tokens: int | None = None
     input_tokens_details: _Details | None = None
     output_tokens_details: _Details | None = None
@@ -79,7 +79,7 @@ class _Response(msgspec.Struct, gc=False):
 _EVENT = msgspec.json.Decoder(_Event | None)
 _RESPONSE = msgspec.json.Decoder(_Response)
 _USAGE = msgspec.json.Decoder(_Usage | None)
-_ANY = msgspec.json.Decoder(dict[str, Any])
+_MEMBERS = msgspec.json.Decoder(dict[str, Raw])
 
 # Deltas re-made from a typed decode: type → what else the event must hold.
 _DELTAS: Mapping[str, bytes] = {
@@ -88,8 +88,11 @@ _DELTAS: Mapping[str, bytes] = {
     "response.reasoning_text.delta": b"",
     "response.function_call_arguments.delta": b"",
 }
+# Events that speak of a part of an item.
+_HAS_PART = ("response.content_part.", "response.output_text.", "response.refusal.", "response.reasoning_text.")
+_FAILED = frozenset({"failed", "cancelled"})
 _FAITHFUL_DELTA = b'{"type":"response.output_text.delta","sequence_number":%d,'
-_SEQUENCE = b'"sequence_number":%d,'
+_RIGHT = b'{"type":"%b","sequence_number":%d,'
 _INCOMPLETE_BY_LENGTH = b'{"reason":"max_output_tokens"}'
 
 
@@ -174,7 +177,11 @@ class ResponsesTranslator:
         """The last events; see `Translator.finish`."""
         take = self._take_whole if self._intake.is_document else self._take
         for payload in self._intake.end():
-            take(payload)
+            try:
+                take(payload)
+            except LooplineError as error:
+                if error.kind is not Kind.UPSTREAM_GARBLED or self._intake.is_document:
+                    raise  # a piece of an event, and nothing more to come, is an early end instead
         if self._final is None:
             raise LooplineError(Kind.UPSTREAM_CLOSED, "The upstream ended its answer before it was whole.")
         taken, self._events = self._events, []
@@ -209,6 +216,7 @@ class ResponsesTranslator:
         if payload == DONE:
             return
         try:
+            payload.isascii() or payload.decode()  # msgspec does not look at bytes that it leaves undecoded
             event = _EVENT.decode(payload)
             if event is None:
                 return
@@ -220,45 +228,74 @@ class ResponsesTranslator:
             elif not event.type and not is_null(event.error):
                 raise stream_error(event.error)
             elif event.type:
-                self._pass(event.type, payload)
-        except (msgspec.DecodeError, RecursionError) as error:
+                self._pass(event, payload)
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+            if not payload.strip():
+                return  # an empty event, to keep the connection alive
             raise LooplineError(
                 Kind.UPSTREAM_GARBLED, "The upstream sent an event that is not valid.", cause=str(error)
             ) from error
 
     def _delta(self, event: _Event) -> None:
-        where = b'"item_id":%b,"output_index":%d' % (string(event.item_id or ""), event.output_index or 0)
+        where = b'"item_id":%b,"output_index":%d' % (string(event.item_id or ""), self._index(event))
         if event.type != "response.function_call_arguments.delta":
             where += b',"content_index":%d' % (event.content_index or 0)
+        extra = _DELTAS[event.type]
+        if extra and event.logprobs is not NULL and not is_null(event.logprobs):
+            extra = b',"logprobs":' + bytes(event.logprobs)
         self._emit(
             b'{"type":"%b","sequence_number":%d,%b,"delta":%b%b}'
-            % (event.type.encode(), self._sequence, where, bytes(event.delta), _DELTAS[event.type])
+            % (event.type.encode(), self._sequence, where, bytes(event.delta), extra)
         )
 
-    def _pass(self, kind: str, payload: bytes) -> None:
-        # A quote inside a JSON string is escaped, so these bytes can only be the member itself.
-        if payload.startswith(b'{"type":"') and _SEQUENCE % self._sequence in payload:
+    def _pass(self, event: _Event, payload: bytes) -> None:
+        # Right as it is: what is looked for stands at the start, since a nested object may have such a member too.
+        if payload.startswith(_RIGHT % (event.type.encode(), self._sequence)) and payload.endswith(b"}"):
             self._emit(payload)
             return
-        members = _ANY.decode(payload)
-        members.pop("type")
+        members = _MEMBERS.decode(payload)
+        del members["type"]
         members.pop("sequence_number", None)
-        self._emit(encode({"type": kind, "sequence_number": self._sequence, **members}))
+        self._emit(encode({"type": event.type, "sequence_number": self._sequence, **self._place(event), **members}))
+
+    def _index(self, event: _Event) -> int:
+        """llama.cpp sends no indices: items follow one another there, so that the open one is meant."""
+        return len(self._items) if event.output_index is None else event.output_index
+
+    def _place(self, event: _Event) -> dict[str, int]:
+        """Where an event belongs; what it says itself counts more."""
+        if event.item_id is None and event.item is NULL:
+            return {}
+        place = {"output_index": self._index(event)}
+        if event.type.startswith(_HAS_PART):
+            place["content_index"] = event.content_index or 0
+        return place
 
     def _item_done(self, event: _Event, payload: bytes) -> None:
-        self._pass(event.type, payload)
-        if not is_null(event.item):
-            self._items.append(parse_item(event.item, "output"))
+        item = _output_item(event.item)
+        self._pass(event, payload)
+        self._items.append(item)
 
     def _lifecycle(self, event: _Event, payload: bytes) -> None:
         if not is_null(event.response) and self._upstream_id is None:
             self._upstream_id = _RESPONSE.decode(event.response).id
 
     def _end(self, event: _Event, payload: bytes) -> None:
-        self._final = _Response() if is_null(event.response) else _RESPONSE.decode(event.response)
-        self._final_status = event.type
+        final = _Response() if is_null(event.response) else _RESPONSE.decode(event.response)
+        if final.status in _FAILED:
+            raise stream_error(final.error)
         if not self._items:
-            self._items = [parse_item(raw, "output") for raw in self._final.output or ()]
+            self._announce(final.output or ())
+        self._final, self._final_status = final, event.type
+
+    def _announce(self, output: Sequence[Raw]) -> None:
+        """Items that come whole, as the events that clients read items from."""
+        for index, raw in enumerate(output):
+            item = _output_item(raw)
+            members = b'"output_index":%d,"item":%b' % (index, item.raw)
+            for kind in (b"response.output_item.added", b"response.output_item.done"):
+                self._emit(events.event(kind, self._sequence, members))
+            self._items.append(item)
 
     def _failed(self, event: _Event, payload: bytes) -> None:
         error = event.error if is_null(event.response) else _RESPONSE.decode(event.response).error
@@ -267,25 +304,17 @@ class ResponsesTranslator:
     def _take_whole(self, body: bytes) -> None:
         """An upstream that answered with one JSON document although it was asked to stream."""
         try:
+            body.decode()
             response = _RESPONSE.decode(body)
-        except (msgspec.DecodeError, RecursionError) as error:
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
             raise LooplineError(
                 Kind.UPSTREAM_GARBLED, "The upstream's answer is not valid JSON.", cause=str(error)
             ) from error
-        if not is_null(response.error):
+        if not is_null(response.error) or response.status in _FAILED:
             raise stream_error(response.error)
-        for index, raw in enumerate(response.output or ()):
-            self._emit(
-                events.event(
-                    b"response.output_item.added", self._sequence, b'"output_index":%d,"item":%b' % (index, bytes(raw))
-                )
-            )
-            self._items.append(parse_item(raw, "output"))
-            self._emit(
-                events.event(
-                    b"response.output_item.done", self._sequence, b'"output_index":%d,"item":%b' % (index, bytes(raw))
-                )
-            )
+        if response.output is None:
+            raise LooplineError(Kind.UPSTREAM_GARBLED, "The upstream's answer is not a response.")
+        self._announce(response.output)
         self._final, self._upstream_id = response, response.id
 
 
@@ -301,15 +330,28 @@ _HANDLERS: Mapping[str, Callable[[ResponsesTranslator, _Event, bytes], None]] = 
 }
 
 
+def _output_item(raw: Raw) -> Item:
+    try:
+        return parse_item(raw, "output")
+    except LooplineError as error:
+        raise LooplineError(
+            Kind.UPSTREAM_GARBLED, "The upstream sent an output item that is not valid.", cause=error.message
+        ) from error
+
+
 def _usage(raw: Raw) -> tuple[bytes, Tokens | None]:
-    usage = _USAGE.decode(raw)
+    try:
+        usage = _USAGE.decode(raw)
+    except (msgspec.DecodeError, RecursionError):
+        usage = None  # the answer is whole; only its price is unknown
     if usage is None:
         return b"null", None
+    tokens_in, tokens_out = usage.input_tokens or 0, usage.output_tokens or 0
     tokens = Tokens(
-        input=usage.input_tokens,
+        input=tokens_in,
         cached=(usage.input_tokens_details.cached_tokens or 0) if usage.input_tokens_details else 0,
-        output=usage.output_tokens,
+        output=tokens_out,
         reasoning=(usage.output_tokens_details.reasoning_tokens or 0) if usage.output_tokens_details else 0,
-        total=usage.total_tokens if usage.total_tokens is not None else usage.input_tokens + usage.output_tokens,
+        total=usage.total_tokens if usage.total_tokens is not None else tokens_in + tokens_out,
     )
     return events.usage(tokens.input, tokens.cached, tokens.output, tokens.reasoning, tokens.total), tokens

@@ -9,15 +9,19 @@ from proxy.http_client import HttpRequest
 
 # Client headers that mean something to an upstream; everything else stays here. More by endpoints.forward_headers.
 FORWARDED = ("openai-organization", "openai-project", "openai-beta", "traceparent", "x-request-id")
-# Set here, whatever forward_headers says: a client's credential never goes beside an endpoint's own key.
-_OURS = frozenset({"authorization", "content-type", "content-length", "accept", "host"})
+# Set here, whatever forward_headers says: a client's credential never goes beside an endpoint's own key, and the
+# client's connection and encoding are not this one's.
+_OURS = frozenset(
+    {"authorization", "content-type", "content-length", "content-encoding", "accept", "host", "connection", "upgrade"}
+    | {"transfer-encoding"}
+)
 
 
 class Endpoint:
     """An endpoint, immutable but for its count of leases.
 
-    `max_output_tokens` cuts answers where the client sets no limit (0: none). `context_hint` tells a client whose prompt
-    is too long what to do about it.
+    `max_output_tokens` cuts answers where the client sets no limit (0: none). `context_hint` tells a client whose
+    prompt is too long what to do about it.
     """
 
     def __init__(

@@ -6,6 +6,7 @@ is checked once per frame or body, here.
 
 from __future__ import annotations
 
+import re
 from typing import TypeVar
 
 import msgspec
@@ -21,7 +22,9 @@ encode = msgspec.json.Encoder().encode
 
 _OBJECT = msgspec.json.Decoder(dict[str, Raw])
 _ARRAY = msgspec.json.Decoder(list[Raw])
-_SURROGATE = ("surrogate", "hex escape")
+_SURROGATE = ("surrogate", "end of hex escape")
+# A high surrogate right before a string's end msgspec takes for truncated input.
+_HIGH_ALONE = re.compile(rb"(?<!\\)(?:\\\\)*\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])")
 
 
 def decode_object(data: bytes, what: str = "The message") -> dict[str, Raw]:
@@ -58,8 +61,8 @@ def decode(decoder: msgspec.json.Decoder[T], data: bytes | Raw, what: str, param
     except msgspec.DecodeError as error:
         # A UTF-8 fault inside a decoded string surfaces here too; the surrogate ones have no class of their own.
         text = str(error)
-        if any(word in text for word in _SURROGATE):
+        if any(word in text for word in _SURROGATE) or ("truncated" in text and _HIGH_ALONE.search(data)):
             raise LooplineError(
-                Kind.INVALID_UNICODE, f"{what} holds an unpaired UTF-16 surrogate: {text}.", param=param
+                Kind.INVALID_UNICODE, f"{what} holds an unpaired UTF-16 surrogate.", param=param
             ) from None
         raise LooplineError(Kind.INVALID_JSON, f"{what} is not valid JSON: {text}.", param=param) from None

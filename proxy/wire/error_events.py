@@ -13,9 +13,19 @@ from typing import Any
 from proxy.errors import LooplineError
 from proxy.wire.codec import encode
 
-# `response.error.code` is a closed list in OpenAI's types; these two more are what Codex keys on.
+# `response.error.code` is a closed list in OpenAI's types, and these are what a chat or Responses server says of it;
+# `context_length_exceeded` and `insufficient_quota`, which are not in it, are what Codex keys on.
 _FAILED_CODES = frozenset(
-    {"server_error", "rate_limit_exceeded", "invalid_prompt", "context_length_exceeded", "insufficient_quota"}
+    {
+        "server_error",
+        "rate_limit_exceeded",
+        "invalid_prompt",
+        "bio_policy",
+        "misalignment_policy_violation",
+        "image_content_policy_violation",
+        "context_length_exceeded",
+        "insufficient_quota",
+    }
 )
 
 

@@ -35,6 +35,7 @@ class _Head(msgspec.Struct):
 
 
 _HEAD = msgspec.json.Decoder(_Head)
+_MEMBERS = msgspec.json.Decoder(dict[str, Raw])
 
 
 class Item(NamedTuple):
@@ -58,7 +59,7 @@ def parse_item(raw: bytes | Raw, param: str = "input") -> Item:
         # bytes(): a Raw is a slice that would keep the whole frame alive as long as the conversation.
         kind, kept = head.type, bytes(raw)
     elif head.role is not None:
-        kind, kept = "message", b'{"type":"message",' + bytes(raw)[1:]
+        kind, kept = "message", _typed_message(raw, param)
     else:
         raise LooplineError(
             Kind.INVALID_REQUEST, f"'{param}' has neither a 'type' nor a 'role': it is no item.", param=param
@@ -66,6 +67,13 @@ def parse_item(raw: bytes | Raw, param: str = "input") -> Item:
     # The local shell tool names its call by `id` on the output (openai-python, LocalShellCallOutput).
     call_id = head.call_id or (head.id if kind == "local_shell_call_output" else None)
     return Item(kind, kept, head.role, call_id, head.status == "incomplete")
+
+
+def _typed_message(raw: bytes | Raw, param: str) -> bytes:
+    members = decode(_MEMBERS, raw, f"'{param}'", param)
+    if "type" in members:  # it is null
+        return encode({**members, "type": "message"})
+    return b'{"type":"message",' + bytes(raw)[1:]
 
 
 def user_message(text: Raw) -> Item:

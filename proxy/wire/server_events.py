@@ -8,12 +8,11 @@ streaming events; protocol.md 2.2 and 4.1.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import msgspec
 
 from proxy.wire.client_events import Create
-from proxy.wire.codec import Raw, encode
+from proxy.wire.codec import Raw, decode, encode, is_null
 from proxy.wire.items import string
 
 _DEFAULT_TEXT = b'{"format":{"type":"text"}}'
@@ -123,7 +122,8 @@ def _echo(create: Create, model: str, tools: bytes) -> bytes:
 def _text(text: dict[str, Raw] | None) -> bytes:
     if not text:
         return _DEFAULT_TEXT
-    return encode({"format": Raw(b'{"type":"text"}'), **text})
+    given = {name: value for name, value in text.items() if not is_null(value)}
+    return encode({"format": Raw(b'{"type":"text"}'), **given})
 
 
 def _reasoning(reasoning: dict[str, Raw] | None) -> bytes:
@@ -135,12 +135,12 @@ class _Tool(msgspec.Struct):
 
 
 _TOOL_HEAD = msgspec.json.Decoder(_Tool)
-_TOOL_FULL = msgspec.json.Decoder(dict[str, Any])
+_TOOL_FULL = msgspec.json.Decoder(dict[str, Raw])
 
 
 def echo_tool(raw: bytes | Raw) -> bytes:
     """A tool as snapshots show it: a function tool with all of its keys, others as they came."""
-    if _TOOL_HEAD.decode(raw).type != "function":
+    if decode(_TOOL_HEAD, raw, "A tool", "tools").type != "function":
         return bytes(raw)
-    full = {"type": "function", "name": "", "description": None, "parameters": None, "strict": None}
-    return encode({**full, **_TOOL_FULL.decode(raw)})
+    members = decode(_TOOL_FULL, raw, "A tool", "tools")
+    return encode({"type": "function", "name": "", "description": None, "parameters": None, "strict": None, **members})

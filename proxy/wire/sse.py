@@ -12,6 +12,7 @@ DONE = b"[DONE]"
 DONE_FRAME = b"data: [DONE]\n\n"
 
 _BREAK = b"\n\n"
+_BOM = b"\xef\xbb\xbf"
 _TYPE_STARTS_AT = len(b'{"type":"')
 
 
@@ -21,24 +22,30 @@ class SseDecoder:
     An event larger than `max_event_bytes` raises `LooplineError` (upstream_garbled).
     """
 
-    __slots__ = ("_carry", "_max_event_bytes", "_pending", "_size", "_started")
+    __slots__ = ("_after_cr", "_carry", "_max_event_bytes", "_pending", "_size", "_started")
 
     def __init__(self, max_event_bytes: int) -> None:
         self._max_event_bytes = max_event_bytes
         self._pending: list[bytes] = []  # pieces of an event still open; joined once, when it ends
         self._size = 0
-        self._carry = b""  # a trailing CR or LF: the next read may make it half of a CRLF or of a blank line
+        self._carry = b""  # a trailing LF: the next read may make it half of a blank line; or a part of a BOM
+        self._after_cr = False  # the last read ended with CR: an LF that follows belongs to it
         self._started = False
 
     def feed(self, data: bytes) -> list[bytes]:
         """The data of the events completed by `data`, in order, without those that have none."""
-        if not self._started:
-            data = data.removeprefix(b"\xef\xbb\xbf")
-            self._started = True
+        if self._after_cr or b"\r" in data:
+            data = self._normalised(data)
         if self._carry:
             data, self._carry = self._carry + data, b""
-        if b"\r" in data:
-            data = self._normalised(data)
+        if not self._started:
+            if len(data) < len(_BOM) and _BOM.startswith(data):
+                self._carry = data
+                return []
+            data = data.removeprefix(_BOM)
+            self._started = True
+        if self._size + len(data) > self._max_event_bytes:
+            self._check_sizes(data)
         if not self._pending and data.endswith(_BREAK):
             return _plain(data) or _payloads(data.split(_BREAK))
         if _BREAK not in data:
@@ -52,30 +59,31 @@ class SseDecoder:
 
     def end(self) -> list[bytes]:
         """What is left when the stream ends without a blank line."""
-        rest = b"".join((*self._pending, self._carry)).replace(b"\r", b"\n")
+        rest = b"".join((*self._pending, self._carry))
         self._pending, self._carry, self._size = [], b"", 0
         return _payloads([rest.strip(b"\n")])
 
     def _keep(self, data: bytes) -> None:
         if data.endswith(b"\n"):
             data, self._carry = data[:-1], b"\n"
-        if not data:
-            return
-        self._pending.append(data)
-        self._size += len(data)
-        if self._size > self._max_event_bytes:
+        if data:
+            self._pending.append(data)
+            self._size += len(data)
+
+    def _check_sizes(self, data: bytes) -> None:
+        """A read may hold many small events, so that its own size says nothing."""
+        if max(map(len, b"".join((*self._pending, data)).split(_BREAK))) > self._max_event_bytes:
             raise LooplineError(
                 Kind.UPSTREAM_GARBLED,
                 f"The upstream sent an event of more than {self._max_event_bytes} bytes (upstream.max_event_bytes).",
             )
 
     def _normalised(self, data: bytes) -> bytes:
-        if data.endswith(b"\r"):
-            data, self._carry = data[:-1], b"\r"
-        data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        if self._carry and data.endswith(b"\n"):
-            data, self._carry = data[:-1], b"\n\r"
-        return data
+        if self._after_cr and data:
+            data, self._after_cr = data.removeprefix(b"\n"), False
+        if data:
+            self._after_cr = data.endswith(b"\r")
+        return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
 
 def _plain(data: bytes) -> list[bytes] | None:
@@ -88,7 +96,7 @@ def _plain(data: bytes) -> list[bytes] | None:
         return payloads if data.count(b"\n") == 2 * len(payloads) else None
     if data.startswith(b"event: "):
         events = data.count(_BREAK)
-        if data.count(b"\n") == 3 * events:
+        if data.count(b"\n") == 3 * events and data.count(b"\n\nevent: ") == events - 1:
             payloads = [line[6:] for line in data.split(b"\n")[1::3] if line.startswith(b"data: ")]
             return payloads if len(payloads) == events else None
     return None
@@ -124,6 +132,10 @@ def event_type(event: bytes) -> bytes:
 
 def append_frame(out: list[bytes], event: bytes) -> None:
     """Append one event as an SSE frame: `event:` equals its type, no `id:` (Open Responses, streaming)."""
+    if b"\n" in event or b"\r" in event:
+        # Members come as clients and upstreams wrote them, and a line break would end the `data:` line. In JSON it
+        # can only stand between tokens: inside a string it is escaped.
+        event = event.translate(None, b"\r\n")
     out.append(b"event: " + event_type(event) + b"\ndata: ")
     out.append(event)
     out.append(_BREAK)

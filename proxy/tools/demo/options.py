@@ -24,7 +24,7 @@ class Options:
     up_mbit_s: float = 20.0
     down_mbit_s: float = 100.0
     tool_ms: float = 20.0
-    tool_output_bytes: int = 4_000
+    tool_output_bytes: int = 16_000
     ttft_ms: float = 30.0
     tokens_per_s: float = 1_000.0
     answer_tokens: int = 60

@@ -1,0 +1,31 @@
+"""Fixtures for tests over real sockets: everything starts on free ports of loopback and is stopped again."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.house import DIALECTS, House, open_house
+from tests.wire_client import WireClient
+
+
+@pytest.fixture(params=DIALECTS)
+def dialect(request: pytest.FixtureRequest) -> str:
+    """Each dialect of an upstream."""
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+async def house(dialect: str) -> AsyncIterator[House]:
+    """A server before a simulated upstream, with default settings."""
+    async with open_house(dialect) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def client(house: House) -> AsyncIterator[WireClient]:
+    """One socket to it."""
+    async with house.connect() as opened:
+        yield opened

@@ -1,0 +1,217 @@
+"""Who may come in, what every answer carries, and how a refusal looks over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from websockets.exceptions import InvalidStatus
+
+from tests.house import BEARER, House, open_house
+
+UPGRADE = {
+    "Upgrade": "websocket",
+    "Connection": "Upgrade",
+    "Sec-WebSocket-Version": "13",
+    "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+}
+
+
+async def status_of_upgrade(house: House, headers: dict[str, str]) -> tuple[int, dict[str, Any]]:
+    """An upgrade that must be refused: status and the error."""
+    async with house.http.get(f"{house.url}/responses", headers={**UPGRADE, **headers}) as response:
+        return response.status, (await response.json())["error"]
+
+
+async def test_a_browsers_origin_is_refused_on_both_ways_in(house: House) -> None:
+    origin = {"Origin": "https://evil.example"}
+    status, error = await status_of_upgrade(house, origin)
+    assert (status, error["code"]) == (403, "forbidden")
+    async with house.post({"input": "x"}, headers={**BEARER, **origin}) as response:
+        assert response.status == 403
+        assert (await response.json())["error"]["code"] == "forbidden"
+    async with house.http.get(f"{house.url}/models", headers=origin) as response:
+        assert response.status == 403
+    assert not house.upstream.requests
+
+
+async def test_an_origin_that_is_allowed_comes_in() -> None:
+    settings = {"server.allowed_origins": ("https://app.example",)}
+    async with open_house("chat", settings) as house:
+        async with house.connect(headers={"Origin": "https://app.example"}) as client:
+            await client.works()
+        status, _ = await status_of_upgrade(house, {"Origin": "https://app.example.evil"})
+        assert status == 403
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "[::ffff:10.0.0.1]", "x["]
+)
+async def test_another_name_than_loopback_is_refused_on_both_ways_in(host: str, house: House) -> None:
+    status, error = await status_of_upgrade(house, {"Host": host})
+    assert (status, error["code"]) == (403, "forbidden")
+    async with house.post({"input": "x"}, headers={"Host": host}) as response:
+        assert response.status == 403
+    assert not house.upstream.requests
+
+
+@pytest.mark.parametrize("host", ["localhost", "localhost:1234", "127.0.0.1", "[::1]:80", "LOCALHOST"])
+async def test_names_of_loopback_come_in(host: str, house: House) -> None:
+    async with house.post({"input": "[[say 1]]"}, headers={"Host": host}) as response:
+        assert response.status == 200
+
+
+async def test_names_do_not_matter_once_told_so() -> None:
+    async with open_house("chat", {"server.insecure": True}) as house:
+        async with house.post({"input": "[[say 1]]"}, headers={"Host": "inside.example"}) as response:
+            assert response.status == 200
+
+
+async def test_a_client_without_any_credential_comes_in_where_no_keys_are_set(house: House) -> None:
+    async with house.connect(token=None) as client:
+        await client.works()
+    assert "authorization" not in house.upstream.requests[-1].headers
+
+
+async def test_a_switched_off_websocket_is_refused_with_426_at_once_and_http_still_serves() -> None:
+    async with open_house("chat", {"server.websocket": False}) as house:
+        started = time.monotonic()
+        with pytest.raises(InvalidStatus) as refused:
+            async with house.connect():
+                pass
+        assert refused.value.response.status_code == 426
+        assert time.monotonic() - started < 1
+        assert b"websocket_disabled" in (refused.value.response.body or b"")
+        async with house.post({"input": "[[say 1]]"}) as response:
+            assert response.status == 200
+
+
+async def test_a_get_without_an_upgrade_is_answered(house: House) -> None:
+    async with house.http.get(f"{house.url}/responses") as response:
+        assert response.status == 426
+        assert (await response.json())["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [{"Sec-WebSocket-Version": "12"}, {"Sec-WebSocket-Key": "short"}, {"Connection": "close"}],
+    ids=["version", "key", "connection"],
+)
+async def test_a_broken_upgrade_gets_an_answer_in_json(broken: dict[str, str], house: House) -> None:
+    status, error = await status_of_upgrade(house, broken)
+    assert status == 400
+    assert error["message"]
+
+
+# --- POST ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("content_type", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"])
+async def test_a_body_that_is_not_json_by_its_type_is_refused(content_type: str, house: House) -> None:
+    headers = {**BEARER, "Content-Type": content_type}
+    async with house.http.post(f"{house.url}/responses", data=b'{"input":"x"}', headers=headers) as response:
+        assert response.status == 415
+        assert (await response.json())["error"]["code"] == "unsupported_media_type"
+    assert not house.upstream.requests
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (b"{", "invalid_json"),
+        (b"", "invalid_json"),
+        (b"\xff{}", "invalid_unicode"),
+        (b"[" * 100_000, None),
+        (b"{}", "missing_required_parameter"),
+    ],
+    ids=["cut", "empty", "not UTF-8", "deep", "no input"],
+)
+async def test_a_bad_body_is_a_400(body: bytes, code: str | None, house: House) -> None:
+    headers = {**BEARER, "Content-Type": "application/json"}
+    async with house.http.post(f"{house.url}/responses", data=body, headers=headers) as response:
+        assert response.status == 400
+        error = (await response.json())["error"]
+    assert code is None or error["code"] == code
+    assert error["type"] == "invalid_request_error"
+
+
+async def test_a_body_of_unknown_length_is_read(house: House) -> None:
+    async def pieces() -> AsyncIterator[bytes]:
+        for piece in (b'{"model":"simulated",', b'"input":"[[say 1]]"}'):
+            yield piece
+
+    headers = {**BEARER, "Content-Type": "application/json; charset=utf-8"}
+    async with house.http.post(f"{house.url}/responses", data=pieces(), headers=headers) as response:
+        assert response.status == 200
+    async with house.post({"input": "[[say 1]]"}, expect100=True) as response:
+        assert response.status == 200
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "zstd", "br"])
+async def test_an_encoded_body_is_refused_by_name(encoding: str, house: House) -> None:
+    headers = {**BEARER, "Content-Type": "application/json", "Content-Encoding": encoding}
+    async with house.http.post(f"{house.url}/responses", data=b"{}", headers=headers) as response:
+        assert response.status == 415
+        assert encoding in (await response.json())["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/nothing", 404),
+        ("GET", "/v1/nothing", 404),
+        ("POST", "/v1/response", 404),
+        ("DELETE", "/v1/responses", 405),
+        ("PUT", "/v1/responses", 405),
+        ("POST", "/v1/models", 405),
+        ("POST", "/healthz", 405),
+    ],
+)
+async def test_other_paths_and_methods_are_refused_in_json(method: str, path: str, status: int, house: House) -> None:
+    async with house.http.request(method, house.root + path) as response:
+        assert response.status == status
+        error = (await response.json())["error"]
+        assert set(error) == {"message", "type", "param", "code"}
+        if status == 405:
+            assert response.headers["Allow"]
+
+
+async def test_every_answer_names_its_request(house: House) -> None:
+    for path in ("/v1/models", "/v1/models/nothing", "/healthz", "/readyz", "/metrics", "/nothing"):
+        async with house.http.get(house.root + path) as response:
+            assert re.fullmatch(r"req_[0-9a-f]{24}", response.headers["x-request-id"]), path
+    for stream in (True, False):
+        async with house.post({"input": "[[say 1]]", "stream": stream}) as response:
+            assert response.headers["x-request-id"].startswith("req_")
+            await response.read()
+    async with house.connect() as client:
+        assert client.connection.response is not None
+        assert client.connection.response.headers["x-request-id"].startswith("req_")
+
+
+async def test_a_clients_own_request_id_is_kept_and_sent_upstream(house: House) -> None:
+    async with house.post({"input": "[[say 1]]"}, headers={**BEARER, "x-request-id": "mine-1"}) as response:
+        assert response.headers["x-request-id"] == "mine-1"
+    assert house.upstream.requests[-1].headers["x-request-id"] == "mine-1"
+    assert house.watcher.turns[-1].request_id == "mine-1"
+
+
+async def test_a_large_header_is_taken_and_a_huge_one_refused(house: House) -> None:
+    async with house.post({"input": "[[say 1]]"}, headers={"x-large": "a" * 60_000}) as response:
+        assert response.status == 200
+    async with house.post({"input": "[[say 1]]"}, headers={"x-huge": "a" * 70_000}) as response:
+        assert response.status == 400
+
+
+async def test_something_that_is_not_http_does_no_harm(house: House) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", house.server.port)
+    writer.write(b"\x16\x03\x01 not http\r\n\r\n")
+    async with asyncio.timeout(5):
+        assert b"400" in (await reader.read(1000)).split(b"\r\n")[0]
+    writer.close()
+    async with house.connect() as client:
+        await client.works()

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from proxy.conversation.chain import Node, history, items_bytes, lineage, link
+from proxy.wire.items import Item
+
+NONE: frozenset[str] = frozenset()
+
+
+def message(text: str) -> Item:
+    return Item("message", text.encode(), "user")
+
+
+def node(parent: Node | None, response: str, said: str = "", answered: str = "", tenant: str = "t") -> Node:
+    items, output = (tuple(message(text) for text in each.split()) for each in (said, answered))
+    return link(parent, tenant=tenant, response=response, items=items, output=output, open_calls=NONE, stored=True)
+
+
+def joined(items: Sequence[Item]) -> bytes:
+    return b",".join(item.raw for item in items)
+
+
+def test_context_is_every_turns_input_and_output_in_order() -> None:
+    turns: Node | None = None
+    for number in range(40):
+        turns = node(turns, f"r{number}", f"in{number}a in{number}b", f"out{number}")
+    expected = [f"in{n}a,in{n}b,out{n}".encode() for n in range(40)]
+    assert history(turns, "d", joined, keep=False) == expected
+
+
+def test_a_fork_shares_everything_before_it() -> None:
+    root = node(None, "r0", "a", "b")
+    left, right = node(root, "l", "c", "d"), node(root, "r", "e", "f")
+    assert history(left, "d", joined, keep=True) == [b"a,b", b"c,d"]
+    assert history(right, "d", joined, keep=True) == [b"a,b", b"e,f"]
+    assert lineage(left)[0] is lineage(right)[0] is root
+
+
+def test_no_conversation_is_no_history() -> None:
+    assert history(None, "d", joined, keep=True) == []
+    assert lineage(None) == []
+
+
+def test_a_node_without_content_leaves_no_hole() -> None:
+    assert history(node(node(None, "warm"), "r1", "", "b"), "d", joined, keep=True) == [b"b"]
+
+
+def test_what_is_kept_is_made_once_and_each_dialect_has_its_own() -> None:
+    made: list[bytes] = []
+
+    def encode(items: Sequence[Item]) -> bytes:
+        made.append(joined(items))
+        return made[-1]
+
+    last = node(node(None, "r0", "a", "b"), "r1", "c", "d")
+    for _ in range(3):
+        assert history(last, "chat", encode, keep=True) == [b"a,b", b"c,d"]
+    assert made == [b"a", b"b", b"c", b"d"]
+    history(last, "responses", encode, keep=False)
+    history(last, "responses", encode, keep=False)
+    assert len(made) == 12
+
+
+def test_fragments_that_came_with_a_node_are_used_and_counted() -> None:
+    bare = node(None, "r0", "a")
+    rich = link(
+        None, tenant="t", response="r0", items=(message("a"),), output=(), open_calls=NONE, stored=True,
+        fragments={"chat": b"x" * 1000},
+    )  # fmt: skip
+    assert history(rich, "chat", joined, keep=True) == [b"x" * 1000]
+    assert rich.own_bytes == bare.own_bytes + 1000
+
+
+def test_sizes_add_up_along_the_chain() -> None:
+    nodes = [node(None, "r0", "a" * 500)]
+    for number in range(1, 5):
+        nodes.append(node(nodes[-1], f"r{number}", "b" * 100, "c" * 50))
+    assert nodes[-1].total_bytes == sum(each.own_bytes for each in nodes)
+    assert [each.depth for each in nodes] == [1, 2, 3, 4, 5]
+    assert nodes[0].own_bytes > 500
+    assert items_bytes((message("a" * 500), message("b"))) > 501
+
+
+def test_a_chain_never_crosses_tenants() -> None:
+    with pytest.raises(ValueError, match="tenants"):
+        node(node(None, "r0", tenant="one"), "r1", tenant="two")
+
+
+def test_equal_looking_nodes_are_not_the_same_node() -> None:
+    assert node(None, "r0") != node(None, "r0")
+    assert len({node(None, "r0"), node(None, "r0")}) == 2

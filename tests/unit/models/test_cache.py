@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+
+import pytest
+
+from proxy.errors import Kind, LooplineError
+from proxy.http_client import HttpRequest
+from proxy.models.cache import CatalogCache
+from proxy.upstream.endpoint import Endpoint
+
+VLLM = b'{"data":[{"id":"m","owned_by":"vllm"}]}'
+PLAIN = b'{"data":[{"id":"m"}]}'
+
+
+class Answer:
+    """An `HttpResponse` of one read."""
+
+    attempts = 1
+    headers: Mapping[str, str] = {}
+
+    def __init__(self, status: int, body: bytes) -> None:
+        self.status = status
+        self._body = body
+
+    async def read(self) -> bytes:
+        body, self._body = self._body, b""
+        return body
+
+
+class Upstream:
+    """An `HttpClient` that answers from a table and remembers what it was asked; `hold` makes it wait."""
+
+    def __init__(self, **answers: bytes | int | LooplineError) -> None:
+        self.answers = answers
+        self.asked: list[HttpRequest] = []
+        self.hold: asyncio.Event | None = None
+
+    @property
+    def paths(self) -> list[str]:
+        return [request.url.rpartition("/")[2] for request in self.asked]
+
+    @asynccontextmanager
+    async def open(self, request: HttpRequest) -> AsyncIterator[Answer]:
+        self.asked.append(request)
+        if self.hold is not None:
+            await self.hold.wait()
+        answer = self.answers.get(self.paths[-1], 404)
+        if isinstance(answer, LooplineError):
+            raise answer
+        yield Answer(answer, b"x") if isinstance(answer, int) else Answer(200, answer)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+DOWN = LooplineError(Kind.UPSTREAM_UNREACHABLE, "down")
+SHARED = Endpoint("e", "http://up/v1", key="own")
+OPEN = Endpoint("e", "http://up/v1")
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+async def test_it_is_asked_once_and_again_after_its_time(clock: Clock) -> None:
+    upstream = Upstream(models=VLLM)
+    cache = CatalogCache(upstream, 300, clock)
+    for _ in range(3):
+        assert (await cache.get(SHARED, "t", {})).names == frozenset({"m"})
+    clock.now += 299
+    await cache.get(SHARED, "t", {})
+    assert upstream.paths == ["models"]
+    clock.now += 2
+    await cache.get(SHARED, "t", {})
+    assert upstream.paths == ["models", "models"]
+
+
+async def test_many_at_once_are_one_flight(clock: Clock) -> None:
+    upstream = Upstream(models=VLLM)
+    upstream.hold = asyncio.Event()
+    cache = CatalogCache(upstream, 300, clock)
+    asking = [asyncio.create_task(cache.get(SHARED, f"t{n}", {})) for n in range(20)]
+    while not upstream.asked:
+        await asyncio.sleep(0)
+    upstream.hold.set()
+    assert len({id(catalog) for catalog in await asyncio.gather(*asking)}) == 1
+    assert upstream.paths == ["models"]
+
+
+async def test_one_that_gives_up_does_not_take_the_others_along(clock: Clock) -> None:
+    upstream = Upstream(models=VLLM)
+    upstream.hold = asyncio.Event()
+    cache = CatalogCache(upstream, 300, clock)
+    first, second = (asyncio.create_task(cache.get(SHARED, "t", {})) for _ in range(2))
+    while not upstream.asked:
+        await asyncio.sleep(0)
+    first.cancel()
+    await asyncio.wait([first])
+    upstream.hold.set()
+    assert (await second).names == frozenset({"m"})
+
+
+async def test_without_an_own_key_each_tenant_sees_what_its_credential_sees(clock: Clock) -> None:
+    upstream = Upstream(models=VLLM)
+    cache = CatalogCache(upstream, 300, clock)
+    for tenant, credential in (("a", "Bearer a"), ("b", "Bearer b"), ("a", "Bearer a")):
+        await cache.get(OPEN, tenant, {"authorization": credential})
+    assert [dict(request.headers)["authorization"] for request in upstream.asked] == ["Bearer a", "Bearer b"]
+
+
+async def test_with_an_own_key_clients_credentials_stay_here(clock: Clock) -> None:
+    upstream = Upstream(models=VLLM)
+    await CatalogCache(upstream, 300, clock).get(SHARED, "t", {"authorization": "Bearer client"})
+    assert dict(upstream.asked[0].headers)["authorization"] == "Bearer own"
+
+
+async def test_more_is_asked_only_until_the_engine_is_known(clock: Clock) -> None:
+    known, plain = Upstream(models=VLLM), Upstream(models=PLAIN, props=b"{}")
+    await CatalogCache(known, 300, clock).get(SHARED, "t", {})
+    catalog = await CatalogCache(plain, 300, clock).get(SHARED, "t", {})
+    assert known.paths == ["models"]
+    assert plain.paths == ["models", "version", "props"]
+    assert [request.url for request in plain.asked] == ["http://up/v1/models", "http://up/version", "http://up/props"]
+    assert (catalog.engine, catalog.names) == ("llama.cpp", frozenset({"m"}))
+
+
+@pytest.mark.parametrize("answer", [DOWN, 401, 500, b"nonsense"])
+async def test_an_upstream_that_cannot_be_read_serves_any_name(
+    answer: bytes | int | LooplineError, clock: Clock
+) -> None:
+    catalog = await CatalogCache(Upstream(models=answer), 300, clock).get(SHARED, "t", {})
+    assert (catalog.names, catalog.dialect) == (None, "chat")
+
+
+async def test_while_it_is_down_it_is_not_asked_once_a_turn_and_soon_again(clock: Clock) -> None:
+    upstream = Upstream(models=DOWN)
+    cache = CatalogCache(upstream, 300, clock)
+    for _ in range(5):
+        await cache.get(SHARED, "t", {})
+    assert len(upstream.asked) == 1
+    upstream.answers = {"models": VLLM}
+    clock.now += 6
+    assert (await cache.get(SHARED, "t", {})).names == frozenset({"m"})
+
+
+async def test_what_was_known_serves_while_it_is_down(clock: Clock) -> None:
+    upstream = Upstream(models=VLLM)
+    cache = CatalogCache(upstream, 300, clock)
+    await cache.get(SHARED, "t", {})
+    for answer in (DOWN, 503):
+        upstream.answers = {"models": answer}
+        clock.now += 400
+        assert (await cache.get(SHARED, "t", {})).names == frozenset({"m"})
+
+
+async def test_a_list_that_came_before_it_went_down_counts(clock: Clock) -> None:
+    catalog = await CatalogCache(Upstream(models=PLAIN, version=DOWN), 300, clock).get(SHARED, "t", {})
+    assert catalog.names == frozenset({"m"})
+
+
+async def test_a_silent_upstream_keeps_a_turn_waiting_for_seconds_and_not_minutes(clock: Clock) -> None:
+    upstream = Upstream(models=VLLM)
+    await CatalogCache(upstream, 300, clock).get(SHARED, "t", {})
+    assert (upstream.asked[0].first_byte_s, upstream.asked[0].idle_s) == (5.0, 5.0)

@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proxy.errors import Kind, LooplineError
+from proxy.models.catalog import CHAT, RESPONSES, UNKNOWN, Catalog, Names, read_catalog
+from tests.unit.strategies import dumped, json_values
+
+URL = "http://127.0.0.1:8000/v1"
+
+
+def models(*entries: Any) -> bytes:
+    return dumped({"object": "list", "data": list(entries)})
+
+
+def read(
+    listed: bytes | None = None, version: bytes | None = None, props: bytes | None = None, url: str = URL
+) -> Catalog:
+    return read_catalog(url, "auto", {"/models": listed, "/version": version, "/props": props})
+
+
+def serving(*names: str) -> Catalog:
+    return Catalog(CHAT, "vllm", frozenset(names), {})
+
+
+def test_a_list_of_models_is_kept_as_it_came() -> None:
+    entry = {"id": "m", "object": "model", "created": 1, "owned_by": "vllm", "max_model_len": "odd", "x": [1]}
+    catalog = read(models(entry, {"id": "n"}))
+    assert (catalog.names, catalog.engine) == (frozenset({"m", "n"}), "vllm")
+    assert json.loads(catalog.entries["m"]) == entry
+
+
+@pytest.mark.parametrize(
+    "body", [None, b"", b"[]", b"{}", b'{"data":[]}', b'{"data":{}}', b"<html>", b"\xff", b'{"data":' + b"[" * 100_000]
+)
+def test_an_upstream_that_will_not_say_serves_any_name(body: bytes | None) -> None:
+    catalog = read(body)
+    assert (catalog.names, catalog.engine, catalog.dialect) == (None, UNKNOWN, CHAT)
+
+
+def test_entries_that_are_none_do_not_hide_the_others() -> None:
+    odd = models(7, None, {"id": 7}, {}, {"id": "m", "owned_by": None}, {"id": "n", "owned_by": 7})
+    assert read(odd).names == frozenset({"m", "n"})
+
+
+@pytest.mark.parametrize(
+    ("owner", "engine"),
+    [("vllm", "vllm"), ("sglang", "sglang"), ("llamacpp", "llama.cpp"), ("library", "ollama"), ("VLLM", "vllm"),
+     ("me", UNKNOWN)],
+)  # fmt: skip
+def test_the_engine_is_read_from_who_owns_the_models(owner: str, engine: str) -> None:
+    assert read(models({"id": "m", "owned_by": owner})).engine == engine
+
+
+def test_the_engine_is_read_from_its_other_answers() -> None:
+    assert read(props=b"{}").engine == "llama.cpp"
+    assert read(version=b'{"version":"0.32.0"}').engine == "unknown (version 0.32.0)"
+    assert read(version=b'{"version":' + b"[" * 100_000).engine == UNKNOWN
+    assert read(version=b'{"x":' + b"[" * 100_000 + b"]" * 100_000 + b',"version":"1"}').engine == UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("url", "asked", "dialect"),
+    [
+        ("https://api.openai.com/v1", "auto", RESPONSES),
+        ("https://api.x.ai/v1", "auto", RESPONSES),
+        ("https://api.openai.com.evil.example/v1", "auto", CHAT),
+        (URL, "auto", CHAT),
+        (URL, "responses", RESPONSES),
+        ("https://api.openai.com/v1", "chat", CHAT),
+    ],
+)
+def test_the_dialect_is_what_was_asked_or_what_the_host_is_known_for(url: str, asked: str, dialect: str) -> None:
+    assert read_catalog(url, asked, {}).dialect == dialect
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["/models", "/version", "/props"]),
+        st.one_of(json_values("data", "id", "owned_by", "version").map(dumped), st.binary(max_size=30)),
+    )
+)
+@settings(deadline=None, max_examples=60)
+def test_any_answers_give_a_catalog(answers: dict[str, bytes]) -> None:
+    catalog = read_catalog(URL, "auto", answers)
+    assert catalog.names is None or catalog.names == set(catalog.entries)
+
+
+# --- names ---
+
+
+def test_an_exact_alias_wins_then_patterns_in_order_then_the_served_name_then_the_default() -> None:
+    names = Names({"gpt-*": "first", "gpt-5": "exact", "gpt-5*": "never", "served": "alias"}, "fallback")
+    catalog = serving("served", "other")
+    resolved = {name: names.resolve(name, catalog) for name in ("gpt-5", "gpt-51", "served", "other", "unheard")}
+    assert resolved == {"gpt-5": "exact", "gpt-51": "first", "served": "alias", "other": "other", "unheard": "fallback"}
+    assert names.resolve(None, catalog) == "fallback"
+    assert names.exact == ("gpt-5", "served")
+
+
+def test_a_name_is_no_pattern() -> None:
+    names = Names({"a": "b"}, "")
+    with pytest.raises(LooplineError):
+        names.resolve("*", serving("m"))
+    assert Names({"A*": "x"}, "").resolve("abc", serving("abc")) == "abc"
+
+
+def test_any_name_passes_where_the_upstream_would_not_say() -> None:
+    assert Names({}, "").resolve("anything", read()) == "anything"
+
+
+def test_an_unknown_name_is_refused_with_what_there_is() -> None:
+    with pytest.raises(LooplineError) as raised:
+        Names({}, "").resolve("gpt-5", serving(*(f"m{n}" for n in range(8))))
+    assert (raised.value.kind, raised.value.param) == (Kind.MODEL_NOT_FOUND, "model")
+    assert "'gpt-5'" in raised.value.message
+    assert "m0, m1, m2, m3, m4 and 3 more" in raised.value.message
+    assert "models.aliases" in raised.value.message
+
+
+def test_no_name_and_no_default_is_the_clients_error() -> None:
+    with pytest.raises(LooplineError, match=r"models\.default") as raised:
+        Names({}, "").resolve(None, serving("m"))
+    assert (raised.value.kind, raised.value.param) == (Kind.MISSING_PARAMETER, "model")

@@ -1,0 +1,395 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from proxy.errors import Kind, LooplineError
+from tests.conformance.schema import check_turn
+from tests.unit.translate.turns import (
+    DONE,
+    Event,
+    calls,
+    chat,
+    chunk,
+    create,
+    items,
+    output,
+    play,
+    sent,
+    sse,
+    text,
+    tool_call,
+)
+
+USAGE = {
+    "prompt_tokens": 7, "completion_tokens": 5, "total_tokens": 12,
+    "prompt_tokens_details": {"cached_tokens": 3}, "completion_tokens_details": {"reasoning_tokens": 2},
+}  # fmt: skip
+WEATHER = {"type": "function", "name": "weather", "parameters": {"type": "object"}}
+
+
+def answered(*payloads: object) -> list[Event]:
+    """The turn for one stream, held to the contract."""
+    told = play(chat(), [sse(*payloads)])
+    check_turn(told)
+    return told
+
+
+def failure(*payloads: object) -> LooplineError:
+    translator = chat()
+    with pytest.raises(LooplineError) as raised:  # noqa: PT012
+        translator.feed(sse(*payloads))
+        translator.finish()
+    return raised.value
+
+
+# --- what the upstream gets ---
+
+
+def test_a_plain_turn_is_a_plain_request() -> None:
+    assert sent(chat(create(input="hi", store=False, metadata={"a": "b"}, client_metadata={}, user="u"))) == {
+        "model": "up",
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "messages": [{"role": "user", "content": "hi"}],
+    }
+
+
+def test_settings_of_a_turn_are_translated_and_absent_ones_stay_absent() -> None:
+    made = create(temperature=0.5, top_p=0.25, max_output_tokens=9, presence_penalty=1, frequency_penalty=-1)
+    body = sent(chat(made))
+    assert {name: body[name] for name in ("temperature", "top_p", "max_tokens")} == {
+        "temperature": 0.5,
+        "top_p": 0.25,
+        "max_tokens": 9,
+    }
+    assert (body["presence_penalty"], body["frequency_penalty"]) == (1, -1)
+
+
+def test_instructions_come_first_then_the_history_then_what_is_new() -> None:
+    translator = chat(create(instructions='be "brief"', input="c"))
+    history = [translator.encode(items({"role": "user", "content": "a"})), b'{"role":"assistant","content":"b"}']
+    messages = sent(translator, history)["messages"]
+    assert [(each["role"], each["content"]) for each in messages] == [
+        ("system", 'be "brief"'),
+        ("user", "a"),
+        ("assistant", "b"),
+        ("user", "c"),
+    ]
+    assert translator.request(history).history_bytes == sum(map(len, history))
+
+
+def test_nothing_to_say_is_the_clients_error() -> None:
+    with pytest.raises(LooplineError) as raised:
+        chat(create(input=[])).request([])
+    assert (raised.value.kind, raised.value.param) == (Kind.INVALID_REQUEST, "input")
+    assert sent(chat(create(input=[])), [b'{"role":"user","content":"a"}'])["messages"]
+
+
+def test_tools_and_their_choice_go_along() -> None:
+    tools = [{**WEATHER, "strict": True}, {"type": "web_search"}]
+    made = create(tools=tools, tool_choice="required", parallel_tool_calls=False)
+    translator = chat(made)
+    body = sent(translator)
+    assert body["tools"] == [
+        {"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}, "strict": True}}
+    ]
+    assert (body["tool_choice"], body["parallel_tool_calls"]) == ("required", False)
+    assert translator.tools_dropped == 1
+
+
+@pytest.mark.parametrize(
+    ("asked", "wanted"),
+    [
+        ({"type": "text"}, None),
+        (None, None),
+        ({"type": "json_object"}, {"type": "json_object"}),
+        (
+            {"type": "json_schema", "name": "n", "schema": {"a": 1}, "strict": True},
+            {"type": "json_schema", "json_schema": {"name": "n", "schema": {"a": 1}, "strict": True}},
+        ),
+        (
+            {"type": "json_schema", "schema": {}},
+            {"type": "json_schema", "json_schema": {"name": "response", "schema": {}}},
+        ),
+    ],
+)  # fmt: skip
+def test_a_text_format_becomes_a_response_format(asked: Any, wanted: Any) -> None:
+    assert sent(chat(create(text={"format": asked}))).get("response_format") == wanted
+
+
+@pytest.mark.parametrize("asked", [{"type": "grammar"}, {"type": "json_schema"}, {"type": 7}, "json", {}])
+def test_a_text_format_that_is_none_is_named(asked: Any) -> None:
+    with pytest.raises(LooplineError) as raised:
+        chat(create(text={"format": asked})).request([])
+    assert (raised.value.status, raised.value.param) == (400, "text.format")
+
+
+@pytest.mark.parametrize(("effort", "passed"), [("low", True), ("high", True), ("xhigh", False), (None, False)])
+def test_an_effort_goes_along_where_engines_know_it(effort: str | None, passed: bool) -> None:
+    assert ("reasoning_effort" in sent(chat(create(reasoning={"effort": effort})))) is passed
+
+
+# --- what the client gets ---
+
+
+def test_a_stream_of_text_is_a_completed_message_with_its_usage() -> None:
+    told = answered(
+        chunk(role="assistant", content=""),
+        chunk(content="Hel"),
+        chunk(content="lo"),
+        chunk("stop"),
+        {"id": "chatcmpl-1", "choices": [], "usage": USAGE},
+        DONE,
+    )
+    assert (told[-1]["type"], text(told)) == ("response.completed", "Hello")
+    assert told[-1]["response"]["usage"] == {
+        "input_tokens": 7,
+        "input_tokens_details": {"cached_tokens": 3, "cache_write_tokens": 0},
+        "output_tokens": 5,
+        "output_tokens_details": {"reasoning_tokens": 2},
+        "total_tokens": 12,
+    }
+
+
+@pytest.mark.parametrize(
+    ("usage", "counts"),
+    [
+        ({"prompt_tokens": 7, "completion_tokens": 5}, (7, 5, 12)),
+        ({"prompt_tokens": 7, "completion_tokens": None, "total_tokens": None}, (7, 0, 7)),
+        ({"prompt_tokens": 7, "completion_tokens": 5, "prompt_tokens_details": None}, (7, 5, 12)),
+        (None, None),
+        ("many", None),
+        ({"prompt_tokens": "7"}, None),
+    ],
+)
+def test_usage_as_far_as_it_can_be_read(usage: Any, counts: tuple[int, int, int] | None) -> None:
+    told = answered(chunk(content="x"), {"usage": {"prompt_tokens": 1}}, {**chunk("stop"), "usage": usage}, DONE)
+    got = told[-1]["response"]["usage"]
+    if counts is None and usage is not None:
+        assert got is None
+    elif usage is None:  # what an earlier chunk said stands
+        assert got["input_tokens"] == 1
+    else:
+        assert (got["input_tokens"], got["output_tokens"], got["total_tokens"]) == counts
+
+
+@pytest.mark.parametrize(
+    ("reason", "why"),
+    [("length", "max_output_tokens"), ("model_length", "max_output_tokens"), ("content_filter", "content_filter")],
+)
+def test_a_cut_answer_is_incomplete_and_never_completed(reason: str, why: str) -> None:
+    told = answered(chunk(content="Hel"), chunk(reason), DONE)
+    assert told[-1]["type"] == "response.incomplete"
+    assert told[-1]["response"]["incomplete_details"] == {"reason": why}
+    assert [item["status"] for item in output(told)] == ["incomplete"]
+
+
+@pytest.mark.parametrize("reason", ["stop", "tool_calls", "function_call", "anything"])
+def test_other_ends_are_completions(reason: str) -> None:
+    assert answered(chunk(content="x"), chunk(reason), DONE)[-1]["type"] == "response.completed"
+
+
+@pytest.mark.parametrize("reason", ["abort", "error"])
+def test_an_answer_that_the_engine_gave_up_is_a_failure(reason: str) -> None:
+    assert failure(chunk(content="x"), chunk(reason), DONE).kind is Kind.UPSTREAM_FAILED
+
+
+def test_no_done_is_needed_after_a_finish_reason() -> None:
+    assert answered(chunk(content="x"), chunk("stop"))[-1]["type"] == "response.completed"
+
+
+def test_the_last_event_may_lack_its_blank_line() -> None:
+    stream = sse(chunk(content="x"), chunk("stop")).rstrip(b"\n")
+    assert play(chat(), [stream])[-1]["type"] == "response.completed"
+
+
+@pytest.mark.parametrize(
+    "stream",
+    [
+        b"",
+        sse(chunk(content="Hel")),
+        sse(chunk("", content="Hel")),
+        sse(chunk(content="Hel")) + b'data: {"choices":[{"del',
+        sse(chunk(content="Hel")) + b"data: [DO",
+        b": ping\n\n",
+    ],
+)
+def test_an_end_before_the_end_is_no_answer(stream: bytes) -> None:
+    translator = chat()
+    translator.feed(stream)
+    with pytest.raises(LooplineError) as raised:
+        translator.finish()
+    assert raised.value.kind is Kind.UPSTREAM_CLOSED
+    told = play(chat(), [stream])
+    check_turn(told)
+    assert told[-1]["type"] == "response.failed"
+
+
+def test_what_came_before_a_failure_is_told_and_only_what_was_done_is_in_the_output() -> None:
+    stream = sse(chunk(reasoning="hm"), chunk(content="Hel"), {"error": {"message": "boom", "code": 500}})
+    told = play(chat(), [stream])
+    check_turn(told)
+    assert [event["delta"] for event in told if event["type"].endswith("delta")] == ["hm", "Hel"]
+    assert [item["type"] for item in output(told)] == ["reasoning"]
+    assert told[-1]["response"]["error"]["message"] == "boom"
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        ({"message": "worker died", "type": "internal", "code": 500}, Kind.UPSTREAM_FAILED),
+        ({"message": "no", "code": 400}, Kind.UPSTREAM_REJECTED),
+        ({"message": "slow", "code": "429"}, Kind.UPSTREAM_RATE_LIMITED),
+        ({"message": "no", "code": "context_length_exceeded"}, Kind.CONTEXT_LENGTH),
+        ("just text", Kind.UPSTREAM_FAILED),
+        (["odd"], Kind.UPSTREAM_FAILED),
+    ],
+)
+def test_an_error_in_the_stream_is_the_upstreams_word(error: Any, kind: Kind) -> None:
+    raised = failure(chunk(content="x"), {"error": error}, DONE)
+    assert raised.kind is kind
+    assert raised.message
+
+
+def test_null_errors_null_events_and_empty_events_are_nothing() -> None:
+    nothing: tuple[object, ...] = (b"null", b"", b"  ", {}, {"choices": None}, {"choices": []})
+    told = answered(*nothing, {**chunk(content="x"), "error": None}, *nothing, chunk("stop"), DONE)
+    assert text(told) == "x"
+
+
+def test_other_choices_are_not_this_answer() -> None:
+    other = {"choices": [{"index": 1, "delta": {"content": "no"}, "finish_reason": "length"}]}
+    told = answered(other, chunk(content="yes"), chunk("stop"), other, DONE)
+    assert (text(told), told[-1]["type"]) == ("yes", "response.completed")
+
+
+@pytest.mark.parametrize("member", ["reasoning", "reasoning_content"])
+def test_reasoning_comes_before_text_as_an_item_of_its_own(member: str) -> None:
+    told = answered(chunk(**{member: "hm"}), chunk(**{member: "m"}), chunk(content="x"), chunk("stop"), DONE)
+    assert [item["type"] for item in output(told)] == ["reasoning", "message"]
+    assert output(told)[0]["content"] == [{"type": "reasoning_text", "text": "hmm"}]
+
+
+def test_reasoning_under_two_names_is_told_once() -> None:
+    told = answered(chunk(reasoning="hm", reasoning_content="hm"), chunk("stop"), DONE)
+    assert output(told)[0]["content"][0]["text"] == "hm"
+
+
+def test_a_refusal_is_a_part_of_its_own() -> None:
+    told = answered(chunk(refusal="I can"), chunk(refusal="not"), chunk("stop"), DONE)
+    assert output(told)[0]["content"] == [{"type": "refusal", "refusal": "I cannot"}]
+
+
+def test_a_call_in_pieces_is_one_call() -> None:
+    told = answered(
+        tool_call(0, "c1", "weather", ""), tool_call(0, None, None, '{"ci'), tool_call(0, None, None, 'ty":"Paris"}'),
+        chunk("tool_calls"), DONE,
+    )  # fmt: skip
+    assert calls(told) == [("c1", "weather", '{"city":"Paris"}')]
+    assert told[-1]["type"] == "response.completed"
+
+
+def test_a_call_at_once_is_streamed_all_the_same() -> None:
+    told = answered(tool_call(0, "c1", "weather", '{"city":"Paris"}'), chunk("stop"), DONE)
+    assert [e["type"] for e in told if "arguments" in e["type"]] == [
+        "response.function_call_arguments.delta",
+        "response.function_call_arguments.done",
+    ]
+
+
+@pytest.mark.parametrize("late_id", [False, True])
+def test_parallel_calls_that_are_all_numbered_0_are_told_apart(late_id: bool) -> None:
+    first = [tool_call(0, "c1", "f", '{"a":1}')]
+    if late_id:
+        first = [tool_call(0, None, "f", ""), tool_call(0, "c1", None, '{"a":1}')]
+    told = answered(*first, tool_call(0, "c2", "f", '{"a"'), tool_call(0, None, None, ":2}"), chunk("tool_calls"), DONE)
+    assert [(name, arguments) for _, name, arguments in calls(told)] == [("f", '{"a":1}'), ("f", '{"a":2}')]
+
+
+def test_calls_without_a_number_are_numbered_by_their_place() -> None:
+    both = [{"id": f"c{n}", "function": {"name": name, "arguments": "{}"}} for n, name in ((1, "f"), (2, "g"))]
+    assert calls(answered(chunk(tool_calls=both), chunk("tool_calls"), DONE)) == [("c1", "f", "{}"), ("c2", "g", "{}")]
+
+
+def test_a_call_that_repeats_its_id_and_name_is_one_call() -> None:
+    told = answered(
+        *(tool_call(0, "c1", "f", piece) for piece in ('{"a"', ":1", "}")), chunk("tool_calls"), DONE
+    )  # fmt: skip
+    assert calls(told) == [("c1", "f", '{"a":1}')]
+
+
+def test_a_call_without_a_name_fails_the_turn() -> None:
+    error = failure(tool_call(0, "c1", None, "{}"), chunk("tool_calls"))
+    assert error.kind is Kind.UPSTREAM_GARBLED
+
+
+def test_a_cut_call_is_incomplete_and_leaves_no_open_call() -> None:
+    translator = chat()
+    told = play(translator, [sse(tool_call(0, "c1", "f", '{"a'), chunk("length"), DONE)])
+    check_turn(told)
+    assert [(item["type"], item["status"]) for item in output(told)] == [("function_call", "incomplete")]
+    assert translator.encode(translator.result().items) == b""
+
+
+@pytest.mark.parametrize("cut", [1, 7, 10_000])
+def test_one_json_document_instead_of_a_stream_is_an_answer(cut: int) -> None:
+    message = {
+        "role": "assistant", "content": "Hello", "reasoning_content": "hm",
+        "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}],
+    }  # fmt: skip
+    body = json.dumps(
+        {"id": "x", "choices": [{"index": 0, "message": message, "finish_reason": "stop"}], "usage": USAGE}, indent=1
+    ).encode()
+    told = play(chat(), [body[i : i + cut] for i in range(0, len(body), cut)])
+    check_turn(told)
+    assert [item["type"] for item in output(told)] == ["reasoning", "message", "function_call"]
+    assert told[-1]["response"]["usage"]["total_tokens"] == 12
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        (b'{"error":{"message":"no","code":400}}', Kind.UPSTREAM_REJECTED),
+        (b"{}", Kind.UPSTREAM_CLOSED),
+        (b'{"choices":[{"mess', Kind.UPSTREAM_GARBLED),
+        (b'{"choices":7}', Kind.UPSTREAM_GARBLED),
+        (b"<html>", Kind.UPSTREAM_CLOSED),
+    ],
+)
+def test_a_document_that_is_no_answer_fails(body: bytes, kind: Kind) -> None:
+    translator = chat()
+    translator.feed(body)
+    with pytest.raises(LooplineError) as raised:
+        translator.finish()
+    assert raised.value.kind is kind
+
+
+def test_an_answer_goes_back_into_the_history_as_one_message() -> None:
+    translator = chat()
+    play(
+        translator,
+        [sse(chunk(reasoning="hm"), chunk(content="x"), tool_call(0, "c1", "f", "{}"), chunk("tool_calls"), DONE)],
+    )
+    call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    assert json.loads(translator.encode(translator.result().items)) == {
+        "role": "assistant", "content": "x", "reasoning_content": "hm", "tool_calls": [call],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b'{"choices":[{"delta":{"content":"\xff"}}]}',
+        b'{"choices":[{"delta":{"content":"\\ud800"}}]}',
+        b'{"choices":' + b"[" * 100_000,
+        b'{"usage":{"prompt_tokens":' + b"9" * 10_000 + b"}}x",
+        b'{"choices":[{"index":NaN}]}',
+        b'{"choices":[{"index":1e400}]}',
+        b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+    ],
+)
+def test_malformed_chunks_are_garbled(payload: bytes) -> None:
+    assert failure(chunk(content="x"), payload).kind is Kind.UPSTREAM_GARBLED

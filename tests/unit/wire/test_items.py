@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+
+from proxy.errors import Kind, LooplineError, Source
+from proxy.wire.codec import Raw
+from proxy.wire.items import CALL_OF_OUTPUT, Item, calls_after, pair_calls, parse_item, require_answers, user_message
+from tests.unit.strategies import dumped, json_values
+
+NONE: frozenset[str] = frozenset()
+
+
+def item(**members: Any) -> Item:
+    return parse_item(dumped(members))
+
+
+def call(call_id: str, kind: str = "function_call", **members: Any) -> Item:
+    return item(type=kind, call_id=call_id, name="f", arguments="{}", **members)
+
+
+def output(call_id: str, kind: str = "function_call_output") -> Item:
+    return item(type=kind, call_id=call_id, output="x")
+
+
+def test_an_item_keeps_its_bytes_and_what_we_do_not_know() -> None:
+    raw = b'{ "type":"reasoning","id":"rs_1", "encrypted_content":"gAAA\\u0041","x":{"y":[1.50]} }'
+    parsed = parse_item(raw)
+    assert (parsed.kind, parsed.raw) == ("reasoning", raw)
+
+
+def test_an_item_does_not_keep_the_frame_it_came_in() -> None:
+    assert type(parse_item(Raw(b'{"type":"reasoning"}')).raw) is bytes
+
+
+@pytest.mark.parametrize("given_type", [b'"type":null,', b'"type":"message","type":null,', b""])
+def test_a_message_without_a_type_gets_one(given_type: bytes) -> None:
+    parsed = parse_item(b'{%b"role":"user","content":"hi","type_":1}' % given_type)
+    assert (parsed.kind, parsed.role) == ("message", "user")
+    # Whatever a parser does with members that come twice, the type is there.
+    pairs = json.loads(parsed.raw, object_pairs_hook=list)
+    assert [value for name, value in pairs if name == "type"] == ["message"]
+    assert dict(pairs) == {"type": "message", "role": "user", "content": "hi", "type_": 1}
+
+
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        (b"{}", "neither a 'type' nor a 'role'"),
+        (b'{"type":null,"role":null}', "neither a 'type' nor a 'role'"),
+        (b"[]", "is invalid"),
+        (b'"text"', "is invalid"),
+        (b'{"type":7}', "is invalid"),
+        (b'{"type":"function_call","call_id":7}', "is invalid"),
+    ],
+)
+def test_what_is_no_item_is_named(raw: bytes, message: str) -> None:
+    with pytest.raises(LooplineError, match=message) as raised:
+        parse_item(raw, "input[3]")
+    assert (raised.value.kind, raised.value.param) == (Kind.INVALID_REQUEST, "input[3]")
+    assert "input[3]" in raised.value.message
+
+
+def test_a_string_input_is_a_users_message() -> None:
+    made = user_message(Raw(b'"a \\"b\\" \\ud83d\\ude00"'))
+    assert json.loads(made.raw) == {"type": "message", "role": "user", "content": 'a "b" 😀'}
+    assert made.role == "user"
+
+
+@pytest.mark.parametrize("answer", sorted(CALL_OF_OUTPUT))
+def test_each_kind_of_output_answers_its_kind_of_call(answer: str) -> None:
+    asked = call("c1", CALL_OF_OUTPUT[answer])
+    assert pair_calls(NONE, [asked]) == {"c1"}
+    answered = item(type=answer, id="c1") if answer == "local_shell_call_output" else output("c1", answer)
+    assert pair_calls(frozenset({"c1"}), [answered]) == NONE
+    assert pair_calls(NONE, [asked, answered]) == NONE
+
+
+def test_an_output_without_its_call_is_refused_by_name() -> None:
+    for items in ([output("c9")], [call("c1"), output("c1"), output("c1")], [output("c1"), call("c1")]):
+        with pytest.raises(
+            LooplineError, match=r"^No tool call found for function call output with call_id c[19]\.$"
+        ) as raised:
+            pair_calls(NONE, items)
+        assert (raised.value.kind, raised.value.status, raised.value.param) == (Kind.UNPAIRED_CALL, 400, "input")
+
+
+def test_an_output_without_a_call_id_is_refused() -> None:
+    with pytest.raises(LooplineError, match="No tool call found"):
+        pair_calls(frozenset({"c1"}), [item(type="function_call_output", output="x")])
+
+
+def test_parallel_calls_may_be_answered_in_any_order() -> None:
+    assert pair_calls(frozenset({"a", "b", "c"}), [output("c"), output("a")]) == {"b"}
+
+
+def test_a_call_that_was_cut_off_is_nobodys_to_answer() -> None:
+    cut = call("c1", status="incomplete")
+    assert cut.unfinished
+    assert pair_calls(NONE, [cut]) == NONE
+    assert calls_after(NONE, [cut]) == NONE
+
+
+def test_calls_of_an_answer_are_open_unless_it_answers_them_itself() -> None:
+    assert calls_after(NONE, [item(type="reasoning"), call("a"), call("b"), output("a")]) == {"b"}
+
+
+def test_open_calls_must_be_answered_before_the_model_is_asked() -> None:
+    require_answers(NONE)
+    with pytest.raises(LooplineError, match=r"^No tool output found for function call a\.$") as raised:
+        require_answers(frozenset({"b", "a"}))
+    assert (raised.value.status, raised.value.param, raised.value.code) == (400, "input", None)
+
+
+@given(json_values("type", "role", "message", "call_id", "id", "status", "incomplete", "function_call_output", "user"))
+@settings(deadline=None, max_examples=100)
+def test_any_json_is_an_item_or_a_clients_error(value: Any) -> None:
+    try:
+        parsed = parse_item(dumped(value))
+    except LooplineError as error:
+        outcome: object = error.source
+    else:
+        outcome = json.loads(parsed.raw)["type"] == parsed.kind
+    assert outcome in (True, Source.CLIENT)
