@@ -16,6 +16,7 @@ from proxy.translate.base import Body, Result, Tokens
 from proxy.translate.failures import stream_error
 from proxy.translate.intake import Intake
 from proxy.translate.tools import Tools
+from proxy.translate.whole import grown
 from proxy.wire import server_events as events
 from proxy.wire.client_events import Create
 from proxy.wire.codec import NULL, Raw, encode, is_null
@@ -292,9 +293,8 @@ class ResponsesTranslator:
         """Items that come whole, as the events that clients read items from."""
         for index, raw in enumerate(output):
             item = _output_item(raw)
-            members = b'"output_index":%d,"item":%b' % (index, item.raw)
-            for kind in (b"response.output_item.added", b"response.output_item.done"):
-                self._emit(events.event(kind, self._sequence, members))
+            for event in grown(item, index, self._sequence):
+                self._emit(event)
             self._items.append(item)
 
     def _failed(self, event: _Event, payload: bytes) -> None:

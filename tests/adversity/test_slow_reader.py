@@ -119,14 +119,33 @@ async def test_it_can_leave_while_everything_waits_for_it() -> None:
         await house.empty()
 
 
-async def test_it_does_not_hold_up_a_server_that_stops(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.server.websocket._CLOSE_TIMEOUT_S", 0.3)
+async def test_it_does_not_hold_up_a_server_that_stops_nor_keep_its_door_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proxy.server.websocket._CLOSE_TIMEOUT_S", 0.5)
+    async with flooded() as (house, flood), lazy(house) as slow, house.connect() as other:
+        await slow.create([user("flood")])
+        await stuck(house, flood)
+        async with asyncio.timeout(4), asyncio.TaskGroup() as group:
+            stopping = group.create_task(house.server.__aexit__())
+            assert await other.closed() == 1012
+            assert not stopping.done()
+            with pytest.raises(ConnectionRefusedError):  # who comes again now would have to leave again
+                await asyncio.open_connection("127.0.0.1", house.server.port)
+        assert house.left() == (0, 0, 0)
+
+
+async def test_one_who_stops_waiting_for_room_takes_it_from_nobody_else() -> None:
     async with flooded() as (house, flood), lazy(house) as slow:
         await slow.create([user("flood")])
         await stuck(house, flood)
-        async with asyncio.timeout(3):
-            await house.server.__aexit__()
-        assert house.left() == (0, 0, 0)
+        [session] = house.server.sockets.sessions
+        async with asyncio.TaskGroup() as group:
+            first, second = (group.create_task(session._socket.drained()) for _ in range(2))
+            await asyncio.wait([first, second], timeout=0)
+            first.cancel()
+            await asyncio.wait([first])
+            assert not second.done()
+            slow.vanish(reset=True)
+        assert not second.cancelled()
 
 
 @asynccontextmanager

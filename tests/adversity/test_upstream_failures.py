@@ -123,10 +123,7 @@ async def _refused(response: Any, case: Case) -> None:
 
 
 @pytest.mark.parametrize("script", ["[[say 3]] [[nodone]]", "[[say 8]] [[null 3]]", "[[say 3]] [[json]]"])
-async def test_oddities_that_are_no_failure(
-    script: str, client: WireClient, dialect: str, request: pytest.FixtureRequest
-) -> None:
-    expect_document_events(dialect, request, affected="json" in script)
+async def test_oddities_that_are_no_failure(script: str, client: WireClient) -> None:
     recorded = await client.turn([user(script)])
     assert recorded.kind == "response.completed"
     assert recorded.text
@@ -134,15 +131,7 @@ async def test_oddities_that_are_no_failure(
     await client.works()
 
 
-def expect_document_events(dialect: str, request: pytest.FixtureRequest, *, affected: bool = True) -> None:
-    """Take this away once the Responses translator gives a document's items whole sets of events."""
-    if affected and dialect == "responses":
-        reason = "items of a Responses document come without parts and deltas"
-        request.applymarker(pytest.mark.xfail(reason=reason, strict=True))
-
-
-async def test_a_call_in_one_document(client: WireClient, dialect: str, request: pytest.FixtureRequest) -> None:
-    expect_document_events(dialect, request)
+async def test_a_call_in_one_document(client: WireClient) -> None:
     tools = [{"type": "function", "name": "get_weather", "parameters": {"type": "object"}}]
     recorded = await client.turn([user('[[call get_weather {"city": "Oslo"}]] [[json]]')], tools=tools)
     assert recorded.kind == "response.completed"
