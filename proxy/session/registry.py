@@ -67,12 +67,12 @@ class RunningTurn:
         """Hand events to every subscriber."""
         self.events_out += len(events)
         self.bytes_out += sum(map(len, events))
-        for subscriber in self._subscribers:
+        for subscriber in tuple(self._subscribers):
             subscriber.deliver(events)
 
     def refuse(self, error: LooplineError) -> None:
         """The turn failed before its first event."""
-        for subscriber in self._subscribers:
+        for subscriber in tuple(self._subscribers):
             subscriber.refused(error)
 
     def unsubscribe(self, subscriber: Subscriber) -> None:

@@ -101,7 +101,7 @@ class Session:
                 self._reject(reason, lane.key)
             if lane.running is not None:
                 lane.running.cancel(reason)
-                await _ended(lane.running)
+                await _over(lane.running)
         await self._socket.close(_GOING_AWAY, "server is shutting down")
 
     def _take(self, data: bytes) -> None:
@@ -168,40 +168,46 @@ class Session:
         return lane
 
     def _happened(self, lane: Lane, happened: Happened) -> None:
-        lane.state, action = TABLE[lane.state, happened]
-        if action in (Action.START, Action.START_NEXT):
-            self._start(lane, waited=action is Action.START_NEXT)
-        elif action is Action.STOP:
+        action = self._moved(lane, happened)
+        # A request that is refused at once ends as it starts; a loop, since many such may wait behind one another.
+        while action in (Action.START, Action.START_NEXT) and not self._start(lane, action):
+            action = self._moved(lane, _ended(lane))
+        if action is Action.STOP:
             lane.queue.clear()
             if lane.running is not None and lane.follower is not None:
                 lane.running.unsubscribe(lane.follower)
 
+    def _moved(self, lane: Lane, happened: Happened) -> Action:
+        lane.state, action = TABLE[lane.state, happened]
+        return action
+
     def turn_ended(self, lane: Lane) -> None:
         """A lane's turn is over: the next one may start."""
         lane.running = None
-        more = Happened.ENDED_MORE_WAITING if lane.queue else Happened.ENDED_NONE_WAITING
-        self._happened(lane, more)
+        self._happened(lane, _ended(lane))
 
-    def _start(self, lane: Lane, *, waited: bool) -> None:
+    def _start(self, lane: Lane, action: Action) -> bool:
+        """Start the lane's next request; False where it was refused at once."""
         request, size, received_s = lane.queue.popleft()
-        if waited:
+        if action is Action.START_NEXT:
             self._waiting.remove(size)
-        response = ids.response_id(request.parent_id if isinstance(request, Create) else None)
-        if isinstance(request, LooplineError):
-            self._reject(request, lane.key)
-            self.turn_ended(lane)
-            return
-        record = self._turn_record(response, received_s, size)
-        record.model, record.parent = request.model or "", request.parent_id or ""
-        record.items_in = len(request.items)
-        turn = Turn(self._services, self._caller, request, _LaneHolder(self._lanes, lane), record)
-        assert lane.follower is not None
         try:
-            lane.running = self._registry.start(response, turn.run, lane.follower)
-            self.record.turns += 1
+            if isinstance(request, LooplineError):
+                raise request
+            self._run(lane, request, size, received_s)
         except LooplineError as error:
             self._reject(error, lane.key)
-            self.turn_ended(lane)
+            return False
+        return True
+
+    def _run(self, lane: Lane, create: Create, size: int, received_s: float) -> None:
+        record = self._turn_record(ids.response_id(create.parent_id), received_s, size)
+        record.model, record.parent = create.model or "", create.parent_id or ""
+        record.items_in = len(create.items)
+        turn = Turn(self._services, self._caller, create, _LaneHolder(self._lanes, lane), record)
+        assert lane.follower is not None
+        lane.running = self._registry.start(record.response, turn.run, lane.follower)
+        self.record.turns += 1
 
     def _turn_record(self, response: str, received_s: float, size: int) -> TurnRecord:
         return TurnRecord(
@@ -279,6 +285,10 @@ class _LaneHolder:
             self._lane.latest = None
 
 
-async def _ended(turn: RunningTurn) -> None:
+def _ended(lane: Lane) -> Happened:
+    return Happened.ENDED_MORE_WAITING if lane.queue else Happened.ENDED_NONE_WAITING
+
+
+async def _over(turn: RunningTurn) -> None:
     if turn.task is not None:
         await asyncio.wait([turn.task])

@@ -193,7 +193,7 @@ def test_the_end_of_a_call_that_is_closed_holds_nothing_up() -> None:
 def test_what_waited_for_a_late_name_comes_before_what_follows() -> None:
     turn = told([
         Say("call", "{", 0, "c1", "f"), Say("reasoning", "1"), Say("call", "{}", 1, "c2"), Say("reasoning", "2"),
-        Say("call", "}", 0), Say("reasoning", "3"), Say("call", "", 1, "", "g"), Say("reasoning", "4"),
+        Say("call", "}", 0), Say("reasoning", "3"), Say("reasoning", "4"), Say("call", "", 1, "", "g"),
     ])  # fmt: skip
     assert said(turn, "reasoning_text") == "1234"
     assert [item["name"] for item in done(turn) if item["type"] == "function_call"] == ["f", "g"]

@@ -46,7 +46,7 @@ def told(item: dict[str, Any]) -> list[dict[str, Any]]:
     return [json.loads(event) for event in grown(parsed, 0, 7)]
 
 
-@pytest.mark.parametrize("item", [MESSAGE, REASONING, CALL, CUSTOM], ids=lambda item: str(item["type"]))
+@pytest.mark.parametrize("item", [MESSAGE, REASONING, CALL], ids=lambda item: str(item["type"]))
 def test_events_are_valid_nested_and_numbered(item: dict[str, Any]) -> None:
     events = told(item)
     nesting = Nesting()
