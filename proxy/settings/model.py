@@ -123,7 +123,9 @@ class Endpoint(Section):
         0, description="Cuts answers at this many tokens where the client sets no limit. 0 sets none."
     )
     context_hint: Text = Field(
-        "", description="What a client whose prompt is too long for this server is told besides the server's own words."
+        "",
+        description="What a client whose prompt is too long for this server is told besides the server's own words; "
+        "the error's code is then invalid_prompt.",
     )
 
 

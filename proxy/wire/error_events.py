@@ -56,7 +56,11 @@ def error_body(error: LooplineError) -> bytes:
 def failed_error(error: LooplineError) -> bytes:
     """The `error` member of a failed response."""
     code = error.code if error.code in _FAILED_CODES else _failed_code(error)
-    return encode({"code": code, "message": error.message})
+    message = error.message
+    if error.retry_after_s is not None:
+        # Nothing else in the event can name a time; Codex reads it from the words.
+        message += f" Please try again in {math.ceil(error.retry_after_s)}s."
+    return encode({"code": code, "message": message})
 
 
 def retry_headers(error: LooplineError) -> dict[str, str]:

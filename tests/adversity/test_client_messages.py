@@ -189,7 +189,7 @@ async def test_a_frame_above_the_soft_limit_is_an_error_and_the_socket_goes_on()
     async with open_house("chat", SMALL) as house, house.connect() as client:
         await client.create([user("x" * 150_000)])
         error = await client.answer()
-        assert (error["status"], error["code"]) == (413, "message_too_large")
+        assert (error["status"], error["code"]) == (400, "message_too_large")
         assert "limits.frame_bytes" in error["message"]
         await client.works()
 
