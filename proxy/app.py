@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import secrets
 import time
@@ -64,6 +65,21 @@ class Loopline:
         self.operations.ready = False
         await self._stack.aclose()
 
+    async def drain(self) -> None:
+        """Welcome nobody new, let what runs end within `server.drain_grace_s`; leaving the context follows.
+
+        Idle sockets are closed one after another over the first half of that time, so that their clients do not
+        come back elsewhere as one.
+        """
+        grace_s = self.settings.server.drain_grace_s
+        self.operations.ready = False
+        await self.sockets.drain(grace_s)
+        try:
+            async with asyncio.timeout(grace_s):
+                await self.registry.rested()
+        except TimeoutError:
+            pass  # what still runs is ended when the registry closes
+
     async def _start(self, stack: AsyncExitStack) -> None:
         settings = self.settings
         self.metrics = Metrics(__version__)
@@ -113,14 +129,27 @@ class Loopline:
                 frame_bytes=settings.limits.frame_bytes,
                 queued_turns=settings.limits.queued_turns,
                 queued_bytes=settings.limits.queued_bytes,
+                lanes=settings.limits.lanes,
+                running_turns=settings.limits.running_turns,
                 stall_s=settings.server.client_stall_s,
+                lifetime_s=settings.server.lifetime_s,
+                lifetime_grace_s=settings.server.lifetime_grace_s,
+                keepalive_s=settings.server.keepalive_s,
                 request=limits,
             ),
             enabled=settings.server.websocket,
             ping_interval_s=settings.server.ping_interval_s,
             frame_hard_bytes=settings.limits.frame_hard_bytes,
+            outbox_bytes=settings.limits.outbox_bytes,
         )
-        responses = ResponsesRoute(services, self.registry, door, limits, stall_s=settings.server.client_stall_s)
+        responses = ResponsesRoute(
+            services,
+            self.registry,
+            door,
+            limits,
+            stall_s=settings.server.client_stall_s,
+            keepalive_s=settings.server.keepalive_s,
+        )
         models = ModelsRoute(services, door)
         app = web.Application(middlewares=[answer_errors], client_max_size=settings.limits.frame_bytes)
         app.on_response_prepare.append(name_request)

@@ -46,6 +46,9 @@ class Kind(StrEnum):
     UNPAIRED_CALL = "unpaired_call"
     MODEL_NOT_FOUND = "model_not_found"
     INVALID_STREAM_ID = "invalid_stream_id"
+    STREAM_LIMIT = "stream_limit"
+    CONNECTION_LIMIT = "connection_limit"
+    RESPONSE_NOT_RUNNING = "response_not_running"
     QUEUE_FULL = "queue_full"
     FORBIDDEN = "forbidden"
     WEBSOCKET_OFF = "websocket_off"
@@ -100,6 +103,10 @@ TABLE: Mapping[Kind, Row] = {
     Kind.UNPAIRED_CALL: Row(_C, _NO, _BAD, None, 400),
     Kind.MODEL_NOT_FOUND: Row(_C, _NO, _BAD, "model_not_found", 404),
     Kind.INVALID_STREAM_ID: Row(_C, _NO, _BAD, "invalid_stream_id", 400),
+    Kind.STREAM_LIMIT: Row(_C, _NO, _BAD, "websocket_stream_limit_reached", 400),
+    # The client opens a new connection: the codes are what it keys on, the close is a clean one.
+    Kind.CONNECTION_LIMIT: Row(_P, _YES, _BAD, "websocket_connection_limit_reached", 400, 1001),
+    Kind.RESPONSE_NOT_RUNNING: Row(_C, _NO, _BAD, "response_not_found", 404),
     Kind.QUEUE_FULL: Row(_C, _YES, "rate_limit_error", "rate_limit_exceeded", 429),
     Kind.FORBIDDEN: Row(_C, _NO, _BAD, "forbidden", 403),
     Kind.WEBSOCKET_OFF: Row(_C, _NO, _BAD, "websocket_disabled", 426),

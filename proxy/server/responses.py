@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from aiohttp import web
 
@@ -17,6 +18,7 @@ from proxy.wire.client_events import Create, Limits, parse_create
 from proxy.wire.codec import decode_object
 from proxy.wire.sse import DONE_FRAME, append_frame
 
+_COMMENT = b": keepalive\n\n"
 _HIGH_BYTES = 256 * 1024
 _RESPONSE_MEMBER = b'"response":'
 
@@ -24,12 +26,15 @@ _RESPONSE_MEMBER = b'"response":'
 class ResponsesRoute:
     """Serves creates by HTTP."""
 
-    def __init__(self, services: Services, registry: Registry, door: Door, limits: Limits, *, stall_s: float) -> None:
+    def __init__(
+        self, services: Services, registry: Registry, door: Door, limits: Limits, *, stall_s: float, keepalive_s: float
+    ) -> None:
         self._services = services
         self._registry = registry
         self._door = door
         self._limits = limits
         self._stall_s = stall_s
+        self._keepalive_s = keepalive_s
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Run one turn for one request; a client that leaves ends it."""
@@ -76,9 +81,10 @@ class ResponsesRoute:
         headers = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache"}
         response = web.StreamResponse(headers=headers)
         await response.prepare(request)
-        while not follower.done:
-            await self._write(request, response, follower.take())
-            await follower.wait()
+        with follower.kept_alive(self._keepalive_s):
+            while not follower.done:
+                await self._write(request, response, follower.take())
+                await follower.wait()
         await self._write(request, response, [*follower.take(), DONE_FRAME])
         await response.write_eof()
         return response
@@ -115,6 +121,7 @@ class _Follower:
         self.last = b""
         self._frames: list[bytes] = []
         self._size = 0
+        self._spoke_s = 0.0
         self._news = asyncio.Event()
         self._room = asyncio.Event()
         self._room.set()
@@ -124,6 +131,7 @@ class _Follower:
             append_frame(self._frames, event)
             self._size += len(event)
         self.last = events[-1]
+        self._spoke_s = asyncio.get_running_loop().time()
         if self._size > _HIGH_BYTES:
             self._room.clear()
         self._news.set()
@@ -142,6 +150,30 @@ class _Follower:
 
     async def drained(self) -> None:
         await self._room.wait()
+
+    @contextmanager
+    def kept_alive(self, every_s: float) -> Iterator[None]:
+        """While open, a comment stands in for events that do not come for `every_s` (0: never)."""
+        if not every_s:
+            yield
+            return
+        self._spoke_s = asyncio.get_running_loop().time()
+        self._look_in(every_s, every_s)
+        try:
+            yield
+        finally:
+            self._timer.cancel()
+
+    def _look_in(self, after_s: float, every_s: float) -> None:
+        self._timer = asyncio.get_running_loop().call_later(after_s, self._look, every_s)
+
+    def _look(self, every_s: float) -> None:
+        now = asyncio.get_running_loop().time()
+        if now - self._spoke_s >= every_s:
+            self._frames.append(_COMMENT)
+            self._news.set()
+            self._spoke_s = now
+        self._look_in(every_s - (now - self._spoke_s), every_s)
 
     async def wait(self) -> None:
         """Until there is something to take, or the turn is over."""

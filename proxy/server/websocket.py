@@ -34,6 +34,7 @@ class WebSocketRoute:
         enabled: bool,
         ping_interval_s: float,
         frame_hard_bytes: int,
+        outbox_bytes: int,
     ) -> None:
         self._services = services
         self._registry = registry
@@ -42,6 +43,8 @@ class WebSocketRoute:
         self._enabled = enabled
         self._ping_interval_s = ping_interval_s
         self._frame_hard_bytes = frame_hard_bytes
+        self._outbox_bytes = outbox_bytes
+        self._draining = False
         self.sessions: set[Session] = set()
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
@@ -52,6 +55,8 @@ class WebSocketRoute:
         if not self._enabled:
             # 426 sends Codex and pi to HTTP at once; any other status costs them seconds of retries.
             raise LooplineError(Kind.WEBSOCKET_OFF, "WebSocket is switched off here (server.websocket); use POST.")
+        if self._draining:
+            raise LooplineError(Kind.SHUTTING_DOWN, "The server is shutting down.", retry_after_s=1)
         socket = web.WebSocketResponse(
             heartbeat=self._ping_interval_s,
             max_msg_size=self._frame_hard_bytes,
@@ -60,6 +65,8 @@ class WebSocketRoute:
             timeout=_CLOSE_TIMEOUT_S,
         )
         await socket.prepare(request)
+        assert request.transport is not None
+        request.transport.set_write_buffer_limits(high=self._outbox_bytes, low=self._outbox_bytes // 4)
         session = Session(_AiohttpSocket(socket, request), caller, self._services, self._registry, self._limits)
         self.sessions.add(session)
         try:
@@ -67,6 +74,13 @@ class WebSocketRoute:
         finally:
             self.sessions.discard(session)
         return socket
+
+    async def drain(self, grace_s: float) -> None:
+        """Take no more sockets, and end those that live, idle ones spread over half of `grace_s`."""
+        self._draining = True
+        sessions = tuple(self.sessions)
+        spread_s = grace_s / 2 / max(1, len(sessions))
+        await asyncio.gather(*(session.drain(spread_s * number, grace_s) for number, session in enumerate(sessions)))
 
     async def aclose(self) -> None:
         """End every session."""

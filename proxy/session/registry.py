@@ -111,7 +111,7 @@ class Registry:
     """All running turns by response id."""
 
     def __init__(self, tasks: Tasks) -> None:
-        self._tasks = tasks
+        self.tasks = tasks
         self._turns: dict[str, RunningTurn] = {}
         self._closing = False
 
@@ -126,9 +126,14 @@ class Registry:
             raise LooplineError(Kind.SHUTTING_DOWN, "The server is shutting down.")
         turn = RunningTurn(response, subscriber, self._forget)
         self._turns[response] = turn
-        turn.task = self._tasks.spawn(run(turn), f"turn {response}")
+        turn.task = self.tasks.spawn(run(turn), f"turn {response}")
         turn.task.add_done_callback(turn.task_ended)
         return turn
+
+    async def rested(self) -> None:
+        """Wait until no turn runs."""
+        while tasks := [turn.task for turn in self._turns.values() if turn.task is not None]:
+            await asyncio.wait(tasks)
 
     async def aclose(self) -> None:
         """Refuse new turns, end the running ones, and wait for them."""

@@ -1,4 +1,7 @@
-"""What may happen on a lane, as a table, and the bound on what may wait. No I/O."""
+"""What may happen on a lane, as a table, and the bounds on what may wait. No I/O.
+
+`docs/lanes.md` draws its diagram from `TABLE`; a test compares.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,10 @@ from proxy.errors import Kind, LooplineError
 
 
 class State(Enum):
-    """A lane: nothing runs, one turn runs, or its socket is gone."""
+    """A lane: nothing to do, waiting for room among the running turns, running one, or its socket is gone."""
 
     IDLE = "idle"
+    READY = "ready"
     BUSY = "busy"
     GONE = "gone"
 
@@ -20,6 +24,7 @@ class Happened(Enum):
     """What happens to a lane. The end of a turn is two events, since what follows depends on the queue."""
 
     CREATE = "create"
+    ROOM = "room for a turn"
     ENDED_MORE_WAITING = "ended, more waiting"
     ENDED_NONE_WAITING = "ended, none waiting"
     SOCKET_LOST = "socket lost"
@@ -28,20 +33,24 @@ class Happened(Enum):
 class Action(Enum):
     """What the session does about it."""
 
-    START = "start"
+    ENLIST = "enlist"
     QUEUE = "queue"
-    START_NEXT = "start the next"
+    START = "start"
     REST = "rest"
     STOP = "stop"
 
 
 # A missing key is an event that cannot happen in that state: a bug of ours, never a client's doing.
 TABLE: Mapping[tuple[State, Happened], tuple[State, Action]] = {
-    (State.IDLE, Happened.CREATE): (State.BUSY, Action.START),
+    (State.IDLE, Happened.CREATE): (State.READY, Action.ENLIST),
+    (State.READY, Happened.CREATE): (State.READY, Action.QUEUE),
+    (State.READY, Happened.ROOM): (State.BUSY, Action.START),
     (State.BUSY, Happened.CREATE): (State.BUSY, Action.QUEUE),
-    (State.BUSY, Happened.ENDED_MORE_WAITING): (State.BUSY, Action.START_NEXT),
+    # Behind the other lanes that wait for room, so that a lane with a long queue takes no more than its share.
+    (State.BUSY, Happened.ENDED_MORE_WAITING): (State.READY, Action.ENLIST),
     (State.BUSY, Happened.ENDED_NONE_WAITING): (State.IDLE, Action.REST),
     (State.IDLE, Happened.SOCKET_LOST): (State.GONE, Action.REST),
+    (State.READY, Happened.SOCKET_LOST): (State.GONE, Action.STOP),
     (State.BUSY, Happened.SOCKET_LOST): (State.GONE, Action.STOP),
     (State.GONE, Happened.ENDED_MORE_WAITING): (State.GONE, Action.REST),
     (State.GONE, Happened.ENDED_NONE_WAITING): (State.GONE, Action.REST),
@@ -49,8 +58,16 @@ TABLE: Mapping[tuple[State, Happened], tuple[State, Action]] = {
 }
 
 
+def diagram() -> str:
+    """The table as a Mermaid state diagram."""
+    lines = ["stateDiagram-v2", f"    [*] --> {State.IDLE.value}"]
+    for (state, happened), (after, action) in TABLE.items():
+        lines.append(f"    {state.value} --> {after.value}: {happened.value} / {action.value}")
+    return "\n".join(lines) + "\n"
+
+
 class Waiting:
-    """The creates of one socket that wait for their lanes, counted and bounded."""
+    """The creates of one socket that wait, counted and bounded."""
 
     def __init__(self, max_turns: int, max_bytes: int) -> None:
         self._max_turns = max_turns

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -108,6 +108,8 @@ class Turn:
         self._translator: Translator | None = None
         self._snapshot: events.Snapshot | None = None
         self._begun = False
+        self._steered = False
+        self._upstream_part: asyncio.Timeout | None = None
         self._unsent: list[bytes] = []  # the last events, until the terminal one goes with them
 
     async def run(self, running: RunningTurn) -> None:
@@ -160,17 +162,54 @@ class Turn:
         request = endpoint.request("POST", body.path, self._caller.headers, body=body.parts, repeatable=body.repeatable)
         with endpoint.lease(), self._early_events(running):
             record.sent_s = services.clock()
-            async with services.client.open(request) as response:
-                record.attempts, record.accepted_s = response.attempts, services.clock()
-                if response.status != 200:
-                    error_body = await read_all(response, _MAX_ERROR_BODY_BYTES)
-                    raise upstream_error(response.status, response.headers, error_body, endpoint.context_hint)
-                self._begin(running)
-                self._unsent = await self._relay(running, response, translator)
-                self._unsent += translator.finish()
-                record.upstream_end_s = services.clock()
-                await self._conclude(running, translator.result(), open_calls)
-                await _read_tail(response)
+            try:
+                async with self._until_steered(), services.client.open(request) as response:
+                    record.attempts, record.accepted_s = response.attempts, services.clock()
+                    if response.status != 200:
+                        error_body = await read_all(response, _MAX_ERROR_BODY_BYTES)
+                        raise upstream_error(response.status, response.headers, error_body, endpoint.context_hint)
+                    self._begin(running)
+                    self._unsent = await self._relay(running, response, translator)
+                    self._unsent += translator.finish()
+                    record.upstream_end_s = services.clock()
+                    await self._conclude(running, translator.result(), open_calls)
+                    await _read_tail(response)
+                    return
+            except TimeoutError:
+                if not self._steered:
+                    raise
+            self._begin(running)
+            self._unsent += translator.interrupt()
+            record.upstream_end_s = services.clock()
+            await self._conclude(running, translator.result(), open_calls)
+
+    @property
+    def create(self) -> Create:
+        """What was asked for."""
+        return self._create
+
+    def steer(self) -> bool:
+        """Stop the generation, unless a call has begun: then the answer completes. True where it stops."""
+        if self._translator is not None and self._translator.call_begun:
+            return False
+        if not self._steered:
+            self._steered = True
+            self._stop_if_steered()
+        return True
+
+    def _stop_if_steered(self) -> None:
+        if self._steered and self._upstream_part is not None:
+            self._upstream_part.reschedule(asyncio.get_running_loop().time())
+
+    @asynccontextmanager
+    async def _until_steered(self) -> AsyncIterator[None]:
+        """A part of the road that `steer` ends, with TimeoutError."""
+        try:
+            async with asyncio.timeout(None) as self._upstream_part:
+                self._stop_if_steered()
+                yield
+        finally:
+            self._upstream_part = None
 
     async def _find_parent(self) -> Node | None:
         parent_id = self._create.parent_id
@@ -300,9 +339,17 @@ class Turn:
         record.outcome = "failed" if self._begun else "refused"
         if error.kind.value.startswith("upstream"):
             self._services.observer.upstream_failed(record.endpoint, error.kind.value)
+        cancelled = error.kind is Kind.CANCELLED
+        if cancelled:
+            record.outcome = "cancelled"
+            self._begin(running)
         if self._begun and self._snapshot is not None and self._translator is not None:
             owed = self._unsent + _owed(self._translator)
-            failed = self._snapshot.render(b"failed", output=self._translator.partial(), error=failed_error(error))
+            failed = self._snapshot.render(
+                b"cancelled" if cancelled else b"failed",
+                output=self._translator.partial(),
+                error=b"null" if cancelled else failed_error(error),
+            )
             owed.append(events.event(b"response.failed", self._translator.sequence, b'"response":' + failed))
             running.publish(owed)
         else:

@@ -91,6 +91,16 @@ class Server(Section):
         2.0, description="A silent upstream delays response.created and response.in_progress by at most this."
     )
     ping_interval_s: Seconds = Field(20.0, description="Time between WebSocket pings.")
+    lifetime_s: Wait = Field(
+        3600.0, description="A WebSocket is closed after this, up to a tenth sooner; clients connect again. 0: never."
+    )
+    lifetime_grace_s: Wait = Field(30.0, description="What a running turn may take beyond the socket's lifetime.")
+    keepalive_s: Wait = Field(
+        25.0, description="A turn that sent nothing for this long gets a keepalive event, by HTTP a comment. 0: never."
+    )
+    drain_grace_s: Wait = Field(
+        30.0, description="After SIGTERM running turns may take this long; then they are ended."
+    )
     client_stall_s: Seconds = Field(30.0, description="A client that reads nothing for this long is disconnected.")
 
 
@@ -155,8 +165,13 @@ class Limits(Section):
     frame_hard_bytes: Count = Field(
         128 * MIB, description="A message above this closes the socket with 1009. Must exceed frame_bytes."
     )
+    lanes: Count = Field(32, description="Distinct stream_id values in the life of one socket.")
+    running_turns: Count = Field(16, description="Turns that run at once on one socket; further ones wait.")
     queued_turns: Count = Field(64, description="Turns that may wait on one socket.")
     queued_bytes: Count = Field(64 * MIB, description="Bytes of turns that may wait on one socket.")
+    outbox_bytes: Count = Field(
+        256 * KIB, description="Unsent bytes of one socket above which its turns stop reading from the upstream."
+    )
     history_bytes: Count = Field(256 * MIB, description="Largest conversation. Must not exceed store.memory_bytes.")
     input_items: Count = Field(100_000, description="Input items in one request.")
     tools: Count = Field(1024, description="Tools in one request.")

@@ -67,10 +67,7 @@ def _prepare(cache_dir: Path | None) -> embedded.Ready | None:
 
 
 async def _serve(settings: Settings, behind: Behind, ready: embedded.Ready | None) -> int:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for each in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(each, stop.set)
+    signals = _Signals()
     async with AsyncExitStack() as stack:
         try:
             upstream = await _bring_up(stack, settings, behind, ready)
@@ -84,10 +81,47 @@ async def _serve(settings: Settings, behind: Behind, ready: embedded.Ready | Non
         print(f"loopline {__version__} on {server.url}", flush=True)
         print(f"  upstream {upstream.settings.endpoint.url}{upstream.note}", flush=True)
         announcing = server.tasks.spawn(_announce(server, upstream.model), "announce the upstream")
-        await stop.wait()
+        await signals.asked.wait()
         announcing.cancel()
+        if not signals.at_once.is_set():
+            await _drain(server, signals.at_once)
         _say("loopline: stopping")
     return STOPPED
+
+
+class _Signals:
+    """SIGTERM asks to stop once what runs has ended; SIGINT, or a second SIGTERM, to stop at once."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+        self.at_once = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, self._terminate)
+        loop.add_signal_handler(signal.SIGINT, self._interrupt)
+
+    def _terminate(self) -> None:
+        if self.asked.is_set():
+            self.at_once.set()
+        self.asked.set()
+
+    def _interrupt(self) -> None:
+        self.at_once.set()
+        self.asked.set()
+
+
+async def _drain(server: Loopline, at_once: asyncio.Event) -> None:
+    grace_s = server.settings.server.drain_grace_s
+    _say(f"loopline: draining, at most {grace_s:g} s (server.drain_grace_s); a second signal stops at once")
+    async with asyncio.TaskGroup() as group:
+        draining = group.create_task(server.drain())
+        waiting = group.create_task(_until(at_once))
+        await asyncio.wait((draining, waiting), return_when=asyncio.FIRST_COMPLETED)
+        draining.cancel()
+        waiting.cancel()
+
+
+async def _until(event: asyncio.Event) -> None:
+    await event.wait()
 
 
 async def _bring_up(

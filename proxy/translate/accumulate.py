@@ -106,6 +106,19 @@ class Answer:
             self._open_part("text")
         self._close_open(status)
 
+    @property
+    def call_begun(self) -> bool:
+        """Has a call been made or begun?"""
+        begun = self._open is not None and self._open.kind == "call"
+        return begun or bool(self._closed_calls) or any(part.kind == "call" for part in self._waiting)
+
+    def interrupt(self) -> None:
+        """The answer ends here: what was said stays, an unfinished thought or call is dropped."""
+        self._waiting = []
+        if self._open is not None and self._open.kind in ("call", "reasoning"):
+            self._open = None
+        self._close_open(INCOMPLETE)
+
     def output(self) -> bytes:
         """The finished items joined by commas."""
         return b",".join(item.raw for item in self.items)

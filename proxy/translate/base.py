@@ -17,6 +17,8 @@ from typing import NamedTuple, Protocol
 
 from proxy.wire.items import Item
 
+STEERED = "steered"
+
 
 class Body(NamedTuple):
     """What is sent upstream: the path under the endpoint's url, and the body in parts.
@@ -94,6 +96,13 @@ class Translator(Protocol):
 
     def finish(self) -> list[bytes]:
         """Events that were still owed. Raises `LooplineError` (upstream_closed) for an answer that is not whole."""
+        ...
+
+    @property
+    def call_begun(self) -> bool: ...
+
+    def interrupt(self) -> list[bytes]:
+        """End the answer early: what was said stays, an unfinished thought or call is dropped. `result` follows."""
         ...
 
     def result(self) -> Result:

@@ -12,7 +12,7 @@ import msgspec
 
 from proxy.errors import Kind, LooplineError
 from proxy.translate.accumulate import COMPLETED, INCOMPLETE, Answer
-from proxy.translate.base import Body, Result, Tokens
+from proxy.translate.base import STEERED, Body, Result, Tokens
 from proxy.translate.chat_items import encode_items
 from proxy.translate.failures import stream_error
 from proxy.translate.intake import Intake
@@ -91,6 +91,7 @@ _INCOMPLETE: Mapping[str, bytes] = {
     "max_tokens": b'{"reason":"max_output_tokens"}',
     "model_length": b'{"reason":"max_output_tokens"}',
     "content_filter": b'{"reason":"content_filter"}',
+    STEERED: b'{"reason":"steered"}',
 }
 # finish_reason of an answer that an engine gave up (vLLM, SGLang): what came is not the whole of it.
 _FAILED = frozenset({"abort", "error"})
@@ -184,6 +185,17 @@ class ChatTranslator:
                 Kind.UPSTREAM_FAILED, "The upstream gave its answer up.", cause=f"finish_reason {self._finish_reason}"
             )
         self._answer.close(INCOMPLETE if self._finish_reason in _INCOMPLETE else COMPLETED)
+        return self._answer.take()
+
+    @property
+    def call_begun(self) -> bool:
+        """Has a call been made or begun?"""
+        return self._answer.call_begun
+
+    def interrupt(self) -> list[bytes]:
+        """The answer ends here, steered; see `Translator.interrupt`."""
+        self._finish_reason = STEERED
+        self._answer.interrupt()
         return self._answer.take()
 
     def result(self) -> Result:

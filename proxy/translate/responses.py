@@ -12,15 +12,15 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from proxy.errors import Kind, LooplineError
-from proxy.translate.base import Body, Result, Tokens
+from proxy.translate.base import STEERED, Body, Result, Tokens
 from proxy.translate.failures import stream_error
 from proxy.translate.intake import Intake
 from proxy.translate.tools import Tools
-from proxy.translate.whole import grown
+from proxy.translate.whole import cut_message, ended, grown
 from proxy.wire import server_events as events
 from proxy.wire.client_events import Create
 from proxy.wire.codec import NULL, Raw, encode, is_null
-from proxy.wire.items import Item, parse_item, string
+from proxy.wire.items import CALLS, Item, parse_item, string
 from proxy.wire.sse import DONE
 
 # Members that are ours, or that mean nothing to an upstream that keeps no state.
@@ -94,6 +94,7 @@ _HAS_PART = ("response.content_part.", "response.output_text.", "response.refusa
 _FAILED = frozenset({"failed", "cancelled"})
 _FAITHFUL_DELTA = b'{"type":"response.output_text.delta","sequence_number":%d,'
 _RIGHT = b'{"type":"%b","sequence_number":%d,'
+_STEERED = Raw(encode({"reason": STEERED}))
 _INCOMPLETE_BY_LENGTH = b'{"reason":"max_output_tokens"}'
 
 
@@ -120,6 +121,8 @@ class ResponsesTranslator:
         self._intake = Intake(max_event_bytes)
         self._events: list[bytes] = []
         self._items: list[Item] = []
+        self._open = NULL  # the item that was added and is not done
+        self._said: list[bytes] = []  # its text deltas, decoded only if the turn ends early
         self._final: _Response | None = None
         self._final_status = ""
         self._upstream_id: str | None = None
@@ -168,6 +171,7 @@ class ResponsesTranslator:
         for payload in self._intake.feed(data):
             if faithful and payload.startswith(_FAITHFUL_DELTA % self._sequence):
                 self._events.append(payload)
+                self._said.append(payload)
                 self._sequence += 1
             else:
                 self._take(payload)
@@ -185,6 +189,27 @@ class ResponsesTranslator:
                     raise  # a piece of an event, and nothing more to come, is an early end instead
         if self._final is None:
             raise LooplineError(Kind.UPSTREAM_CLOSED, "The upstream ended its answer before it was whole.")
+        taken, self._events = self._events, []
+        return taken
+
+    @property
+    def call_begun(self) -> bool:
+        """Has a call been made or begun?"""
+        kinds = [item.kind for item in self._items]
+        if not is_null(self._open):
+            kinds.append(_output_item(self._open).kind)
+        return any(kind in CALLS for kind in kinds)
+
+    def interrupt(self) -> list[bytes]:
+        """The answer ends here, steered; see `Translator.interrupt`."""
+        self._final, self._final_status = _Response(incomplete_details=_STEERED), "response.incomplete"
+        if not is_null(self._open) and _output_item(self._open).kind == "message":
+            cut = cut_message(self._open, self._said)
+            if cut is not None:
+                for event in ended(cut, len(self._items), self._sequence):
+                    self._emit(event)
+                self._items.append(cut)
+        self._open, self._said = NULL, []
         taken, self._events = self._events, []
         return taken
 
@@ -244,10 +269,15 @@ class ResponsesTranslator:
         extra = _DELTAS[event.type]
         if extra and event.logprobs is not NULL and not is_null(event.logprobs):
             extra = b',"logprobs":' + bytes(event.logprobs)
-        self._emit(
-            b'{"type":"%b","sequence_number":%d,%b,"delta":%b%b}'
-            % (event.type.encode(), self._sequence, where, bytes(event.delta), extra)
+        made = b'{"type":"%b","sequence_number":%d,%b,"delta":%b%b}' % (
+            event.type.encode(),
+            self._sequence,
+            where,
+            bytes(event.delta),
+            extra,
         )
+        self._said.append(made)
+        self._emit(made)
 
     def _pass(self, event: _Event, payload: bytes) -> None:
         # Right as it is: what is looked for stands at the start, since a nested object may have such a member too.
@@ -272,8 +302,13 @@ class ResponsesTranslator:
             place["content_index"] = event.content_index or 0
         return place
 
+    def _item_added(self, event: _Event, payload: bytes) -> None:
+        self._pass(event, payload)
+        self._open, self._said = event.item, []
+
     def _item_done(self, event: _Event, payload: bytes) -> None:
         item = _output_item(event.item)
+        self._open, self._said = NULL, []
         self._pass(event, payload)
         self._items.append(item)
 
@@ -322,6 +357,7 @@ _HANDLERS: Mapping[str, Callable[[ResponsesTranslator, _Event, bytes], None]] = 
     "response.created": ResponsesTranslator._lifecycle,
     "response.queued": ResponsesTranslator._lifecycle,
     "response.in_progress": ResponsesTranslator._lifecycle,
+    "response.output_item.added": ResponsesTranslator._item_added,
     "response.output_item.done": ResponsesTranslator._item_done,
     "response.completed": ResponsesTranslator._end,
     "response.incomplete": ResponsesTranslator._end,

@@ -1,17 +1,17 @@
-"""An item that came whole, as the events of one that grew: clients read items from events, whatever the upstream does.
+"""Items that came whole or stayed unfinished, as the events that clients read items from, whatever the upstream does.
 
 Source: Open Responses, item lifecycle; API reference, Responses, streaming events.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
-from proxy.wire.codec import encode
-from proxy.wire.items import Item
+from proxy.wire.codec import Raw, encode
+from proxy.wire.items import Item, parse_item
 
 _MEMBERS = msgspec.json.Decoder(dict[str, Any])
 
@@ -44,6 +44,35 @@ def grown(item: Item, index: int, sequence: int) -> list[bytes]:
         encode({"type": kind, "sequence_number": sequence + number, **rest})
         for number, (kind, rest) in enumerate(_events(item.kind, members, index))
     ]
+
+
+def ended(item: Item, index: int, sequence: int) -> list[bytes]:
+    """The events that close a message of one part whose deltas were all sent."""
+    members = _MEMBERS.decode(item.raw)
+    (part,) = members["content"]
+    shape = _PARTS[part["type"]]
+    at = {"item_id": members["id"], "output_index": index}
+    closing: list[tuple[str, dict[str, Any]]] = [
+        (f"{shape.events}.done", {**at, "content_index": 0, **shape.extra, shape.member: part[shape.member]}),
+        ("response.content_part.done", {**at, "content_index": 0, "part": part}),
+        ("response.output_item.done", {"output_index": index, "item": members}),
+    ]
+    return [
+        encode({"type": kind, "sequence_number": sequence + number, **rest})
+        for number, (kind, rest) in enumerate(closing)
+    ]
+
+
+def cut_message(added: Raw, deltas: Sequence[bytes]) -> Item | None:
+    """A message as far as it was said: `added` as it was announced, and its delta events. None where nothing was."""
+    said = [_MEMBERS.decode(delta) for delta in deltas]
+    if not said:
+        return None
+    part_type = "refusal" if said[0]["type"].startswith("response.refusal") else "output_text"
+    shape = _PARTS[part_type]
+    part = {"type": part_type, shape.member: "".join(delta["delta"] for delta in said), **shape.empty}
+    members = {**_MEMBERS.decode(added), "status": "incomplete", "content": [part]}
+    return parse_item(encode(members), "output")
 
 
 def _events(kind: str, item: dict[str, Any], index: int) -> Iterator[tuple[str, dict[str, Any]]]:

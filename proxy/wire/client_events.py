@@ -155,10 +155,15 @@ def _generates(values: Mapping[str, Any]) -> bool:
 
 
 def _input(raw: Raw | None, limits: Limits, *, required: bool) -> tuple[Item, ...]:
-    if raw is None or is_null(raw):
-        if required:
-            raise LooplineError(Kind.MISSING_PARAMETER, "Missing required parameter: 'input'.", param="input")
-        return ()
+    if raw is not None and not is_null(raw):
+        return parse_input(raw, limits)
+    if required:
+        raise LooplineError(Kind.MISSING_PARAMETER, "Missing required parameter: 'input'.", param="input")
+    return ()
+
+
+def parse_input(raw: Raw, limits: Limits) -> tuple[Item, ...]:
+    """An input, a string or an array of items. Raises `LooplineError` (invalid_request …) with `param` set."""
     first = bytes(memoryview(raw)[:1])
     if first == b'"':
         decode(_STRING, raw, "'input'", "input")

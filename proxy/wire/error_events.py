@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from proxy.errors import LooplineError
+from proxy.errors import LooplineError, Retry
 from proxy.wire.codec import encode
 
 # `response.error.code` is a closed list in OpenAI's types, and these are what a chat or Responses server says of it;
@@ -69,7 +69,7 @@ def retry_headers(error: LooplineError) -> dict[str, str]:
 
 
 def _failed_code(error: LooplineError) -> str:
-    return "invalid_prompt" if error.status < 500 and error.status != 429 else "server_error"
+    return "invalid_prompt" if error.retry is Retry.NEVER and error.status < 500 else "server_error"
 
 
 def _body(error: LooplineError) -> dict[str, Any]:

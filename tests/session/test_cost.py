@@ -17,7 +17,6 @@ from proxy.session.turn import Caller
 from proxy.translate import chat
 from proxy.translate.chat_items import encode_items
 from proxy.wire import client_events
-from proxy.wire.client_events import Limits
 from proxy.wire.codec import Raw, encode
 from proxy.wire.items import Item, pair_calls, parse_item
 from tests.session.scripted import ANSWER, Checkpoints, ScriptedClient, WaitingStore, services
@@ -103,7 +102,7 @@ async def _costs(
     client = ScriptedClient(checkpoints, answer or ANSWER)
     made = services(client, WaitingStore(checkpoints))
     socket = socket or QueueSocket()
-    limits = SessionLimits(1 << 20, 64, 1 << 20, 30, Limits())
+    limits = SessionLimits()
     session = Session(socket, Caller("t", {}), made, Registry(Tasks(lambda *_: None)), limits)
     reader = asyncio.ensure_future(session.run())
     costs, parent = [], None

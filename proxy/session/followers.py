@@ -1,0 +1,111 @@
+"""What stands between a lane and its turn: the subscriber that carries events to the socket, and the lane as a turn
+sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from proxy.conversation.chain import Node
+from proxy.errors import LooplineError
+from proxy.session.lanes import Lane
+from proxy.session.outbox import Outbox
+from proxy.telemetry.observer import TurnRecord
+from proxy.wire.codec import encode
+from proxy.wire.sse import event_type
+
+_TERMINAL = frozenset({b"response.completed", b"response.incomplete", b"response.failed"})
+
+
+class Speaker(Protocol):
+    """The session, as a lane's turn reaches it."""
+
+    tells_timing: bool
+    outbox: Outbox
+
+    def now(self) -> float: ...
+
+    def reject(self, error: LooplineError, stream_id: str | None = None) -> None: ...
+
+    def turn_ended(self, lane: Lane) -> None: ...
+
+    @property
+    def congested(self) -> bool: ...
+
+    async def drained(self) -> None: ...
+
+
+class LaneFollower:
+    """The subscriber of one lane's turn."""
+
+    __slots__ = ("_lane", "_record", "_session")
+
+    def __init__(self, session: Speaker, lane: Lane, record: TurnRecord) -> None:
+        self._session = session
+        self._lane = lane
+        self._record = record
+
+    def deliver(self, events: Sequence[bytes]) -> None:
+        session, lane = self._session, self._lane
+        if session.tells_timing and event_type(events[-1]) in _TERMINAL:
+            # Before the terminal event: the client stops reading a turn there.
+            events = [*events[:-1], timing_event(self._record, session.now()), events[-1]]
+        session.outbox.send(events, lane.key)
+        lane.spoke_s = session.now()
+
+    def refused(self, error: LooplineError) -> None:
+        self._session.reject(error, self._lane.key)
+
+    def ended(self) -> None:
+        self._session.turn_ended(self._lane)
+
+    @property
+    def congested(self) -> bool:
+        return self._session.congested
+
+    async def drained(self) -> None:
+        await self._session.drained()
+
+
+class LaneHolder:
+    """A lane as a turn sees it: it reads from every lane of the socket and writes to its own."""
+
+    __slots__ = ("_lane", "_lanes")
+
+    def __init__(self, lanes: Iterable[Lane], lane: Lane) -> None:
+        self._lanes = lanes
+        self._lane = lane
+
+    def find(self, response: str) -> Node | None:
+        for lane in self._lanes:
+            if lane.latest is not None and lane.latest.id == response:
+                return lane.latest
+        return None
+
+    def advance(self, node: Node) -> None:
+        self._lane.latest = node
+
+    def evict(self, node: Node) -> None:
+        if self._lane.latest is node:
+            self._lane.latest = None
+
+
+def timing_event(record: TurnRecord, now: float) -> bytes:
+    """`responsesapi.websocket_timing`: what of a turn was ours and what the engine's, in milliseconds.
+
+    Only what was measured is in it. The names are those that Codex reads (protocol.md 1.12).
+    """
+    sent_s, end_s = record.sent_s, record.upstream_end_s
+    engine_s = end_s - sent_s if sent_s is not None and end_s is not None else 0.0
+    total_s = now - record.received_s
+    metrics = {
+        "responses_duration_excl_engine_and_client_tool_time_ms": _ms(total_s - engine_s),
+        "engine_service_total_ms": _ms(engine_s),
+    }
+    if record.first_output_s is not None and sent_s is not None:
+        metrics["engine_service_ttft_total_ms"] = _ms(record.first_output_s - sent_s)
+    return encode({"type": "responsesapi.websocket_timing", "timing_metrics": metrics})
+
+
+def _ms(seconds: float) -> float:
+    return round(seconds * 1000, 3)
