@@ -36,7 +36,10 @@ class Door:
 def error_response(error: LooplineError, extra: Mapping[str, str] | None = None) -> web.Response:
     """An HTTP answer that says what went wrong."""
     headers = {**retry_headers(error), **(extra or {})}
-    return web.Response(status=error.status, body=error_body(error), content_type=JSON, headers=headers)
+    response = web.Response(status=error.status, body=error_body(error), content_type=JSON, headers=headers)
+    if error.kind is Kind.WEBSOCKET_OFF:
+        response.force_close()  # the client goes elsewhere, some only once the connection has ended
+    return response
 
 
 @web.middleware
