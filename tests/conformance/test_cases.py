@@ -1,8 +1,8 @@
 """Cases that users of such systems hit: handshake, state, cancellation. Each is a test with its label.
 
-Left out here, with the reason: 4 (a document), 71 (tests/integration/test_upstream_transport.py asks the sockets), 11 and 36 (upstream sockets do not exist yet), 35 (one process), 37 (a
-profile's matter: history is always replayed), 63 (checks do not exist yet), 68 (no debug log is kept), 73 (overhead
-headers come with the metrics).
+Left out here, with the reason: 4 (a document), 11 and 36 (upstream sockets do not exist yet), 35 (one process), 37 (a
+profile's matter: history is always replayed), 63 (checks do not exist yet), 68 (no debug log is kept), 71
+(tests/integration/test_upstream_transport.py asks the sockets), 73 (overhead headers come with the metrics).
 """
 
 from __future__ import annotations
