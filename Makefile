@@ -5,6 +5,9 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+SERVES := $(VENV)/.serves
+# Errors are shown; that an index lacks a package, or that there is a newer pip, is not.
+PIP    := $(BIN)/pip --quiet --quiet --disable-pip-version-check install --editable
 ARGS   ?=
 
 .PHONY: help venv test test-real test-clients run config format clean
@@ -14,11 +17,22 @@ help: ## List the targets
 
 venv: $(STAMP) ## Create .venv and install Loopline with its development tools
 
-# Installed again only when pyproject.toml has changed.
-$(STAMP): pyproject.toml
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --editable '.[dev]'
+$(BIN)/pip:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and \
+	  "Loopline needs Python 3.11 or newer, $(PYTHON) is %d.%d: make PYTHON=python3.12" % sys.version_info[:2])'
+	@echo 'Creating $(VENV).'
+	@$(PYTHON) -m venv $(VENV)
+
+# Installed again only when pyproject.toml has changed. To serve, the tools of development are not needed.
+$(SERVES): pyproject.toml | $(BIN)/pip
+	@echo 'Installing Loopline into $(VENV), once: about half a minute.'
+	@$(PIP) .
 	@touch $@
+
+$(STAMP): pyproject.toml | $(BIN)/pip
+	@echo 'Installing Loopline and its development tools into $(VENV), once: about a minute.'
+	@$(PIP) '.[dev]'
+	@touch $(SERVES) $@
 
 test: $(STAMP) ## Lint, format check, types, tests with coverage (all but real and clients)
 	$(BIN)/ruff check
@@ -33,7 +47,7 @@ test-real: $(STAMP) ## Tests against a real inference server
 test-clients: $(STAMP) ## Tests that drive real client programs
 	$(BIN)/pytest -m clients $(ARGS) || [ $$? -eq 5 ]
 
-run: $(STAMP) ## Serve in front of a small real model, of UPSTREAM=http://host:8000/v1, or scripted with SIMULATE=1
+run: $(SERVES) ## Serve in front of a small real model, of UPSTREAM=http://host:8000/v1, or scripted with SIMULATE=1
 	@$(BIN)/loopline serve $(if $(UPSTREAM),--upstream $(UPSTREAM),$(if $(SIMULATE),--simulate,--embedded)) $(ARGS)
 
 config: $(STAMP) ## Write config/loopline.example.toml from the settings

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import secrets
 import time
@@ -26,7 +27,7 @@ from proxy.session.tasks import Tasks
 from proxy.session.turn import Services
 from proxy.settings import Endpoint as EndpointSettings
 from proxy.settings import Settings, api_key
-from proxy.telemetry.logging import Log
+from proxy.telemetry.logging import Log, http_logger
 from proxy.telemetry.metrics import Metrics
 from proxy.telemetry.observer import Observer, Observers
 from proxy.translate.tools import ToolMemo
@@ -73,12 +74,14 @@ class Loopline:
         """
         grace_s = self.settings.server.drain_grace_s
         self.operations.ready = False
-        await self.sockets.drain(grace_s)
-        try:
+        self.responses.draining = True
+        await asyncio.gather(self.sockets.drain(grace_s), self._rest(grace_s))
+
+    async def _rest(self, grace_s: float) -> None:
+        """Wait for what runs by HTTP; what still runs then is ended when the registry closes."""
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(grace_s):
                 await self.registry.rested()
-        except TimeoutError:
-            pass  # what still runs is ended when the registry closes
 
     async def _start(self, stack: AsyncExitStack) -> None:
         settings = self.settings
@@ -93,10 +96,11 @@ class Loopline:
         stack.push_async_callback(self.tasks.aclose)
         self.registry = Registry(self.tasks)
         self.operations = OperationsRoute(self.metrics.render, __version__)
-        self.sockets, app = self._routes(services)
+        app = self._routes(services)
         runner = web.AppRunner(
             app,
             access_log=None,
+            logger=http_logger(),
             handler_cancellation=True,
             max_field_size=settings.limits.header_bytes,
             max_line_size=settings.limits.header_bytes,
@@ -113,7 +117,7 @@ class Loopline:
             await self._start_admin(stack)
         self.operations.ready = True
 
-    def _routes(self, services: Services) -> tuple[WebSocketRoute, web.Application]:
+    def _routes(self, services: Services) -> web.Application:
         settings = self.settings
         door = Door(
             insecure=settings.server.insecure,
@@ -121,7 +125,7 @@ class Loopline:
             secret=secrets.token_bytes(32),
         )
         limits = Limits(input_items=settings.limits.input_items, tools=settings.limits.tools)
-        sockets = WebSocketRoute(
+        self.sockets = WebSocketRoute(
             services,
             self.registry,
             door,
@@ -142,7 +146,7 @@ class Loopline:
             frame_hard_bytes=settings.limits.frame_hard_bytes,
             outbox_bytes=settings.limits.outbox_bytes,
         )
-        responses = ResponsesRoute(
+        self.responses = ResponsesRoute(
             services,
             self.registry,
             door,
@@ -153,14 +157,14 @@ class Loopline:
         models = ModelsRoute(services, door)
         app = web.Application(middlewares=[answer_errors], client_max_size=settings.limits.frame_bytes)
         app.on_response_prepare.append(name_request)
-        app.router.add_get("/v1/responses", sockets.handle, allow_head=False)
-        app.router.add_post("/v1/responses", responses.handle)
+        app.router.add_get("/v1/responses", self.sockets.handle, allow_head=False)
+        app.router.add_post("/v1/responses", self.responses.handle)
         app.router.add_get("/v1/models", models.handle_list)
         app.router.add_get("/v1/models/{name:.+}", models.handle_one)
         app.router.add_get("/healthz", self.operations.health)
         if not settings.server.admin_port:
             self._add_operations(app)
-        return sockets, app
+        return app
 
     def _add_operations(self, app: web.Application) -> None:
         app.router.add_get("/readyz", self.operations.readiness)

@@ -51,6 +51,7 @@ def main() -> None:
     Examples:
       loopline serve --embedded
       loopline serve --upstream http://127.0.0.1:8000/v1
+      loopline demo
       loopline check-config --config loopline.toml
       loopline simulate --port 8000
     """

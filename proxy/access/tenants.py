@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Collection, Mapping
+from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from proxy.errors import Kind, LooplineError
 
 _CREDENTIAL = ("authorization", "openai-organization", "openai-project")
-_LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
 def tenant_of(headers: Mapping[str, str], secret: bytes) -> str:
@@ -27,7 +27,7 @@ def check_host(host: str | None, *, insecure: bool) -> None:
 
     Raises `LooplineError` (forbidden).
     """
-    if insecure or _hostname(f"//{host or ''}") in _LOOPBACK:
+    if insecure or _is_loopback(_hostname(f"//{host or ''}")):
         return
     raise LooplineError(
         Kind.FORBIDDEN, f"The Host header {host!r} is not a loopback name, and no client keys are set (--insecure)."
@@ -39,6 +39,13 @@ def check_origin(origin: str | None, allowed: Collection[str]) -> None:
     if origin is None or origin in allowed or "*" in allowed:
         return
     raise LooplineError(Kind.FORBIDDEN, f"The origin {origin!r} is not allowed (server.allowed_origins).")
+
+
+def _is_loopback(name: str | None) -> bool:
+    try:
+        return name == "localhost" or ip_address(name or "").is_loopback
+    except ValueError:
+        return False
 
 
 def _hostname(url: str) -> str | None:

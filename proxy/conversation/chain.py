@@ -14,6 +14,7 @@ from proxy.wire.items import Item
 # What an item costs beside its bytes: the tuple, the strings, a slot in its node's tuple.
 _ITEM_OVERHEAD_BYTES = 200
 _NODE_OVERHEAD_BYTES = 600
+_CALL_BYTES = 150  # an id in the set of open calls
 
 Encoder = Callable[[Sequence[Item]], bytes]
 
@@ -66,6 +67,8 @@ def link(
         + items_bytes(output)
         + sum(len(fragment) for fragment in fragments.values())
     )
+    if parent is None or open_calls is not parent.open_calls:
+        own += _CALL_BYTES * len(open_calls)
     return Node(
         tenant=tenant,
         id=response,

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Protocol
 
 from cachetools import LRUCache
@@ -17,12 +16,13 @@ from proxy.http_client import HttpClient, HttpRequest, read_all
 from proxy.models.catalog import UNKNOWN, Catalog, read_catalog
 
 _PATHS = (("/models", False), ("/version", True), ("/props", True))
-_MAX_BODY_BYTES = 8 * 1024 * 1024
+_MAX_BODY_BYTES = 4 * 1024 * 1024
 # An upstream that is down is asked again this often, not once a turn.
 _RETRY_S = 5.0
 _MAX_KEPT = 1024
-# A turn waits for this, so a server that does not answer its GETs is taken for one that has none.
-_PATIENCE_S = 5.0
+_MAX_KEPT_BYTES = 32 * 1024 * 1024
+# A turn waits for this, all questions together; a server that takes longer is taken for one that does not say.
+_PATIENCE_S = 1.5
 
 _Key = tuple[str, str]
 
@@ -49,7 +49,7 @@ class CatalogCache:
         self._client = client
         self._ttl_s = ttl_s
         self._clock = clock
-        self._kept: LRUCache[_Key, tuple[Catalog, float]] = LRUCache(_MAX_KEPT)
+        self._kept: LRUCache[_Key, tuple[Catalog, float]] = LRUCache(_MAX_KEPT_BYTES, getsizeof=_size)
         self._flights: LRUCache[_Key, asyncio.Lock] = LRUCache(_MAX_KEPT)
 
     async def get(self, endpoint: Asked, tenant: str, client_headers: Mapping[str, str]) -> Catalog:
@@ -68,14 +68,14 @@ class CatalogCache:
     async def _ask(self, endpoint: Asked, key: _Key, client_headers: Mapping[str, str]) -> Catalog:
         answers: dict[str, bytes | None] = {}
         try:
-            for path, root in _PATHS:
-                request = endpoint.request("GET", path, client_headers, root=root)
-                answers[path] = await self._get(replace(request, first_byte_s=_PATIENCE_S, idle_s=_PATIENCE_S))
-                catalog = read_catalog(endpoint.url, endpoint.dialect, answers)
-                if catalog.engine != UNKNOWN:
-                    break
-        except LooplineError:
-            catalog = read_catalog(endpoint.url, endpoint.dialect, answers)
+            async with asyncio.timeout(_PATIENCE_S):
+                for path, root in _PATHS:
+                    answers[path] = await self._get(endpoint.request("GET", path, client_headers, root=root))
+                    if read_catalog(endpoint.url, endpoint.dialect, answers).engine != UNKNOWN:
+                        break
+        except (LooplineError, TimeoutError):
+            pass  # what it did not say is unknown
+        catalog = read_catalog(endpoint.url, endpoint.dialect, answers)
         answered = answers.get("/models") is not None
         if not answered and key in self._kept:
             catalog = self._kept[key][0]
@@ -85,3 +85,7 @@ class CatalogCache:
     async def _get(self, request: HttpRequest) -> bytes | None:
         async with self._client.open(request) as response:
             return await read_all(response, _MAX_BODY_BYTES) if response.status == 200 else None
+
+
+def _size(kept: tuple[Catalog, float]) -> int:
+    return 1000 + sum(len(name) + len(entry) for name, entry in kept[0].entries.items())

@@ -35,10 +35,13 @@ class ResponsesRoute:
         self._limits = limits
         self._stall_s = stall_s
         self._keepalive_s = keepalive_s
+        self.draining = False
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Run one turn for one request; a client that leaves ends it."""
         caller = self._door.admit(request)
+        if self.draining:
+            return _go_elsewhere()
         received_s = self._services.clock()
         create = await self._read(request)
         response = ids.response_id(create.parent_id)
@@ -58,7 +61,7 @@ class ResponsesRoute:
         try:
             if create.values.get("stream"):
                 return await self._stream(request, follower)
-            return await self._whole(running, follower)
+            return await self._whole(request, running, follower)
         finally:
             running.unsubscribe(follower)
 
@@ -89,7 +92,9 @@ class ResponsesRoute:
         await response.write_eof()
         return response
 
-    async def _write(self, request: web.Request, response: web.StreamResponse, frames: Sequence[bytes]) -> None:
+    async def _write(
+        self, request: web.Request, response: web.StreamResponse, frames: Sequence[bytes | memoryview]
+    ) -> None:
         if not frames:
             return
         try:
@@ -101,7 +106,7 @@ class ResponsesRoute:
                 request.transport.abort()
             raise LooplineError(Kind.CLIENT_STALLED, "The client did not read for too long.") from None
 
-    async def _whole(self, running: RunningTurn, follower: _Follower) -> web.StreamResponse:
+    async def _whole(self, request: web.Request, running: RunningTurn, follower: _Follower) -> web.StreamResponse:
         while not follower.done:
             follower.take()
             await follower.wait()
@@ -109,7 +114,21 @@ class ResponsesRoute:
         if failure is not None:
             # Nothing was sent, however far the turn came: a client's retries look at the status.
             return error_response(failure)
-        return web.Response(body=_response_of(follower.last), content_type=JSON)
+        body = memoryview(_response_of(follower.last))
+        response = web.StreamResponse(headers={"Content-Type": f"{JSON}; charset=utf-8"})
+        response.content_length = len(body)
+        await response.prepare(request)
+        for start in range(0, len(body), _HIGH_BYTES):
+            await self._write(request, response, (body[start : start + _HIGH_BYTES],))
+        await response.write_eof()
+        return response
+
+
+def _go_elsewhere() -> web.Response:
+    """A connection that is kept would bring the client back here."""
+    response = error_response(LooplineError(Kind.SHUTTING_DOWN, "The server is shutting down.", retry_after_s=1))
+    response.force_close()
+    return response
 
 
 class _Follower:

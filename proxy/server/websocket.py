@@ -50,7 +50,8 @@ class WebSocketRoute:
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Upgrade and serve the socket until it ends."""
         caller = self._door.admit(request)
-        if request.headers.get("Upgrade", "").lower() != "websocket":
+        wanted = {token.strip().lower() for token in request.headers.get("Upgrade", "").split(",")}
+        if "websocket" not in wanted:
             raise LooplineError(Kind.WEBSOCKET_OFF, "GET on this path is for a WebSocket upgrade; use POST for HTTP.")
         if not self._enabled:
             # 426 sends Codex and pi to HTTP at once; any other status costs them seconds of retries.
@@ -78,9 +79,9 @@ class WebSocketRoute:
     async def drain(self, grace_s: float) -> None:
         """Take no more sockets, and end those that live, idle ones spread over half of `grace_s`."""
         self._draining = True
-        sessions = tuple(self.sessions)
-        spread_s = grace_s / 2 / max(1, len(sessions))
-        await asyncio.gather(*(session.drain(spread_s * number, grace_s) for number, session in enumerate(sessions)))
+        idle_first = sorted(self.sessions, key=lambda session: not session.idle)
+        spread_s = grace_s / 2 / max(1, sum(session.idle for session in idle_first))
+        await asyncio.gather(*(session.drain(spread_s * number, grace_s) for number, session in enumerate(idle_first)))
 
     async def aclose(self) -> None:
         """End every session."""
@@ -107,7 +108,8 @@ class _AiohttpSocket:
         return None
 
     def write(self, data: bytes) -> None:
-        if not self._transport.is_closing():
+        # Nothing may follow a close frame, ours or the answer to the client's.
+        if not (self._socket.closed or self._transport.is_closing()):
             self._transport.write(data)
 
     @property
@@ -127,7 +129,7 @@ class _AiohttpSocket:
             await asyncio.shield(waiter)
 
     async def close(self, code: int, reason: str) -> None:
-        self._sent_code = code
+        self._sent_code = self._sent_code or code
         try:
             async with asyncio.timeout(_CLOSE_TIMEOUT_S):
                 await self.drained()

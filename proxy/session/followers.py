@@ -8,7 +8,7 @@ from typing import Protocol
 
 from proxy.conversation.chain import Node
 from proxy.errors import LooplineError
-from proxy.session.lanes import Lane
+from proxy.session.lanes import Lane, Request
 from proxy.session.outbox import Outbox
 from proxy.telemetry.observer import TurnRecord
 from proxy.wire.codec import encode
@@ -25,7 +25,7 @@ class Speaker(Protocol):
 
     def now(self) -> float: ...
 
-    def reject(self, error: LooplineError, stream_id: str | None = None) -> None: ...
+    def refuse(self, lane: Lane, request: Request, error: LooplineError) -> None: ...
 
     def turn_ended(self, lane: Lane) -> None: ...
 
@@ -38,11 +38,12 @@ class Speaker(Protocol):
 class LaneFollower:
     """The subscriber of one lane's turn."""
 
-    __slots__ = ("_lane", "_record", "_session")
+    __slots__ = ("_lane", "_record", "_request", "_session")
 
-    def __init__(self, session: Speaker, lane: Lane, record: TurnRecord) -> None:
+    def __init__(self, session: Speaker, lane: Lane, request: Request, record: TurnRecord) -> None:
         self._session = session
         self._lane = lane
+        self._request = request
         self._record = record
 
     def deliver(self, events: Sequence[bytes]) -> None:
@@ -54,7 +55,7 @@ class LaneFollower:
         lane.spoke_s = session.now()
 
     def refused(self, error: LooplineError) -> None:
-        self._session.reject(error, self._lane.key)
+        self._session.refuse(self._lane, self._request, error)
 
     def ended(self) -> None:
         self._session.turn_ended(self._lane)
@@ -68,26 +69,35 @@ class LaneFollower:
 
 
 class LaneHolder:
-    """A lane as a turn sees it: it reads from every lane of the socket and writes to its own."""
+    """A lane as a turn sees it: it reads from every lane of the socket and writes to its own.
 
-    __slots__ = ("_lane", "_lanes")
+    Where a `successor` fails, no client asked for it: what it was to continue stays.
+    """
 
-    def __init__(self, lanes: Iterable[Lane], lane: Lane) -> None:
+    __slots__ = ("_lane", "_lanes", "_successor")
+
+    def __init__(self, lanes: Iterable[Lane], lane: Lane, *, successor: bool) -> None:
         self._lanes = lanes
         self._lane = lane
+        self._successor = successor
 
     def find(self, response: str) -> Node | None:
         for lane in self._lanes:
-            if lane.latest is not None and lane.latest.id == response:
-                return lane.latest
+            for node in (lane.latest, lane.steered):
+                if node is not None and node.id == response:
+                    return node
         return None
 
     def advance(self, node: Node) -> None:
         self._lane.latest = node
 
     def evict(self, node: Node) -> None:
+        if self._successor:
+            return
         if self._lane.latest is node:
             self._lane.latest = None
+        if self._lane.steered is node:
+            self._lane.steered = None
 
 
 def timing_event(record: TurnRecord, now: float) -> bytes:

@@ -26,13 +26,16 @@ _STRING = msgspec.json.Decoder(str)
 class Request(NamedTuple):
     """Something that came for a lane: a create, or what is wrong with one, to be answered in its turn.
 
-    `waits` says whether it takes room among those that wait.
+    `waits` says whether it takes room among those that wait. `steers` become part of its response; a `successor` was
+    made for them, no client sent it.
     """
 
     what: Create | LooplineError
     size: int
     received_s: float
     waits: bool = False
+    steers: tuple[Steer, ...] = ()
+    successor: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -40,7 +43,8 @@ class Lane:
     """One `stream_id`; the default lane's key is None.
 
     `latest` is the response it holds. `steers` are for the turn that runs, `owed` for the create that will answer the
-    calls of the response named by `owed_by`. `spoke_s` is when something was last sent for it.
+    calls of the response named by `owed_by`. `steered` is the response that was steered last, until nothing waits: what
+    waits may continue it. `spoke_s` is when something was last sent for it.
     """
 
     key: str | None
@@ -51,14 +55,22 @@ class Lane:
     follower: Subscriber | None = None
     queue: deque[Request] = field(default_factory=deque)
     steers: list[Steer] = field(default_factory=list)
-    owed: list[Steer] = field(default_factory=list)
+    owed: tuple[Steer, ...] = ()
     owed_by: str = ""
+    steered: Node | None = None
     spoke_s: float = 0.0
 
     def moved(self, happened: Happened) -> Action:
         """The lane's next state; returns what is to be done."""
         self.state, action = TABLE[self.state, happened]
         return action
+
+    def give_up_next(self, error: LooplineError) -> bool:
+        """What would start next is answered with this error in its turn. False where there is nothing to give up."""
+        if not self.queue or isinstance(self.queue[0].what, LooplineError):
+            return False
+        self.queue[0] = self.queue[0]._replace(what=error)
+        return True
 
     def ended(self) -> Happened:
         """How the end of its turn looks from here."""
@@ -100,6 +112,11 @@ class Lanes:
     def find(self, name: str | None) -> Lane | None:
         """The lane of that name, if it was ever used."""
         return self._lanes.get(name)
+
+    def is_running(self, name: str | None) -> bool:
+        """Does a turn run on the lane of that name?"""
+        lane = self._lanes.get(name)
+        return lane is not None and lane.running is not None
 
     def open(self, name: str | None) -> Lane:
         """The lane of that name. Raises `LooplineError` (stream_limit) for one name too many."""
@@ -143,6 +160,8 @@ class Lanes:
         """The lane's turn is over, or its request was refused at once."""
         self.running -= 1
         lane.running, lane.turn = None, None
+        if not lane.queue:
+            lane.steered = None
         self._enlist(lane, lane.moved(lane.ended()))
 
     def drop_waiting(self, lane: Lane) -> list[Request]:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from typing import Any, Protocol
 
-from proxy.wire.frames import append_message
+from proxy.wire.frames import FRAGMENT_BYTES, append_message
+
+PIECE_BYTES = FRAGMENT_BYTES
 
 
 class Socket(Protocol):
@@ -46,20 +50,75 @@ class Socket(Protocol):
 
 
 class Outbox:
-    """Frames events for one socket. `stream_id` tags the events of a named lane and of no other."""
+    """Frames events for one socket. `stream_id` tags the events of a named lane and of no other.
 
-    __slots__ = ("_socket", "bytes_out")
+    What the socket has no room for waits here, in pieces, so that a pong or a ping, which goes to the socket itself,
+    stands behind one piece and not behind everything. `make_room` returns once the socket has room, or is lost or
+    given up; `spawn` runs the task that writes the pieces, alive only while there are some.
+    """
 
-    def __init__(self, socket: Socket) -> None:
-        self._socket = socket
+    def __init__(
+        self,
+        socket: Socket,
+        make_room: Callable[[], Awaitable[None]],
+        spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
+    ) -> None:
         self.bytes_out = 0
+        self._socket = socket
+        self._make_room = make_room
+        self._spawn = spawn
+        self._pieces: deque[bytes] = deque()
+        self._writing: asyncio.Task[None] | None = None
 
     def send(self, events: Sequence[bytes], stream_id: str | None = None) -> None:
-        """Send events in order, in one write."""
+        """Send events in order, in one write where there is room for it."""
         tag = b"" if stream_id is None else b',"stream_id":"%b"}' % stream_id.encode()
         out: list[bytes] = []
         for event in events:
             append_message(out, event[:-1] + tag if tag else event)
-        data = b"".join(out)
-        self.bytes_out += len(data)
-        self._socket.write(data)
+        size = sum(map(len, out))
+        self.bytes_out += size
+        if size <= PIECE_BYTES and not self._pieces and not self._socket.congested:
+            self._socket.write(b"".join(out))
+            return
+        self._pieces.extend(_pieces(out))
+        if self._writing is None:
+            self._writing = self._spawn(self._write_pieces(), "write to a slow client")
+
+    @property
+    def congested(self) -> bool:
+        """Is there more than the socket has room for?"""
+        return bool(self._pieces) or self._socket.congested
+
+    async def drained(self) -> None:
+        """Returns when everything is with the socket and the socket has room, or nobody is left to make room."""
+        if self._writing is not None:
+            await asyncio.wait([self._writing])
+        await self._make_room()
+
+    def close(self) -> None:
+        """The socket is lost: what waits will not be sent."""
+        self._pieces.clear()
+
+    async def _write_pieces(self) -> None:
+        while self._pieces:
+            if self._socket.close_code is not None:
+                self.close()
+            elif self._socket.congested:
+                await self._make_room()
+            else:
+                self._socket.write(self._pieces.popleft())
+        self._writing = None
+
+
+def _pieces(frames: Sequence[bytes]) -> Iterator[bytes]:
+    """Frames, each a header and its payload, joined into pieces: never cut inside, where a pong would break it."""
+    piece: list[bytes] = []
+    size = 0
+    for header, payload in zip(frames[::2], frames[1::2], strict=True):
+        if piece and size + len(payload) > PIECE_BYTES:
+            yield b"".join(piece)
+            piece, size = [], 0
+        piece += (header, payload)
+        size += len(payload)
+    yield b"".join(piece)

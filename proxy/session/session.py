@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from proxy.errors import Kind, LooplineError
-from proxy.session import steering
+from proxy.session import lifetime, steering
 from proxy.session.followers import LaneFollower, LaneHolder
 from proxy.session.lanes import Lane, Lanes, Request, read_name
 from proxy.session.outbox import Outbox, Socket
 from proxy.session.registry import Registry
 from proxy.session.state import Action, Waiting
-from proxy.session.steering import SteerError
+from proxy.session.steers import Steers
 from proxy.session.turn import Caller, Services, Turn
 from proxy.telemetry.observer import SessionRecord, TurnRecord
 from proxy.wire import ids
@@ -24,6 +25,7 @@ from proxy.wire.error_events import error_event
 
 _RESTART = 1012  # the code after which clients connect again
 _TIMING_HEADER = "x-responsesapi-include-timing-metrics"
+_FLUSH_S = 2.0  # how long a socket that is to be closed may take for what was written to it
 _KEEPALIVE = b'{"type":"keepalive"}'
 
 
@@ -59,13 +61,16 @@ class Session:
         self._services = services
         self._registry = registry
         self._limits = limits
-        self.outbox = Outbox(socket)
+        self.outbox = Outbox(socket, self._make_room, registry.tasks.spawn)
         self._waiting = Waiting(limits.queued_turns, limits.queued_bytes)
         self._lanes = Lanes(limits.lanes, limits.running_turns, self._waiting)
+        self._steers = Steers(self._lanes, self.outbox.send, limits.request, limits.queued_bytes)
         self._answered = False  # did the reader itself write since the last message?
         self._refusing: LooplineError | None = None  # what creates get once the socket is to be closed
-        self._resting = asyncio.Event()
+        self._leaving: LooplineError | None = None  # what they will get from the moment on when nothing runs
+        self._resting = asyncio.Event()  # set while nothing runs
         self._resting.set()
+        self._rested = asyncio.Event()  # set once something has run and been the last
         self._keepalive: asyncio.TimerHandle | None = None
         self.tells_timing = caller.headers.get(_TIMING_HEADER, "").lower() == "true"
         self.record = SessionRecord(id="sess_" + secrets.token_hex(8), opened_s=services.clock())
@@ -79,10 +84,8 @@ class Session:
         try:
             while True:
                 try:
-                    data = await self._socket.receive()
-                    if data is None:
+                    if not await self._take_next():
                         return
-                    self._take(data)
                 except LooplineError as error:
                     self.reject(error)
                 # A client that provokes answers and does not read them must not fill our memory.
@@ -94,6 +97,13 @@ class Session:
                 expiry.cancel()
             self._lose()
 
+    async def _take_next(self) -> bool:
+        """One message; a function of its own, so that an idle socket does not hold on to its last one."""
+        data = await self._socket.receive()
+        if data is not None:
+            self._take(data)
+        return data is not None
+
     def _lose(self) -> None:
         if self._keepalive is not None:
             self._keepalive.cancel()
@@ -101,48 +111,65 @@ class Session:
             if self._lanes.lost(lane) is Action.STOP and lane.running is not None and lane.follower is not None:
                 lane.running.unsubscribe(lane.follower)
         self._resting.set()
+        self.outbox.close()
         self.record.ended_s = self._services.clock()
         self.record.close_code = self._socket.close_code
         self.record.bytes_out = self.outbox.bytes_out
         self._services.observer.session_ended(self.record)
 
     def _expiry(self) -> asyncio.TimerHandle | None:
-        lifetime_s = self._limits.lifetime_s
-        if not lifetime_s:
+        if not self._limits.lifetime_s:
             return None
-        # Up to a tenth sooner, so that a fleet that connected as one does not come back as one.
-        after_s = lifetime_s * (1 - 0.1 * secrets.randbelow(1000) / 1000)
+        after_s = lifetime.expires_after(self._limits.lifetime_s, secrets.randbelow(1000) / 1000)
         return asyncio.get_running_loop().call_later(after_s, self._expire)
 
     def _expire(self) -> None:
-        minutes = self._limits.lifetime_s / 60
-        error = LooplineError(
-            Kind.CONNECTION_LIMIT,
-            f"Responses websocket connection limit reached ({minutes:g} minutes). "
-            "Create a new websocket connection to continue.",
-        )
-        grace_s = self._limits.lifetime_grace_s
+        error, grace_s = lifetime.expired(self._limits.lifetime_s), self._limits.lifetime_grace_s
         _ = self._registry.tasks.spawn(self._retire(error, grace_s, announce=True), f"retire {self.record.id}")
 
     async def drain(self, delay_s: float, grace_s: float) -> None:
-        """Close for a restart: after `delay_s`, once nothing runs, at the latest after `grace_s`."""
+        """Close for a restart: a busy socket as soon as nothing runs, an idle one after `delay_s`, any after `grace_s`.
+
+        What comes meanwhile is still served, in the second half of `grace_s` refused: what runs shall have an end.
+        """
+        self._leaving = lifetime.restarting()
+        no_more = asyncio.get_running_loop().call_later(grace_s / 2, self._leave)
         try:
             async with asyncio.timeout(grace_s):
-                await asyncio.sleep(delay_s)
+                if self.idle:
+                    await self._left_alone(delay_s)
                 await self._resting.wait()
         except TimeoutError:
             pass  # what still runs is ended
+        finally:
+            no_more.cancel()
         await self.shut_down()
+
+    @property
+    def idle(self) -> bool:
+        """Does nothing run?"""
+        return self._resting.is_set()
+
+    async def _left_alone(self, delay_s: float) -> None:
+        """Wait, at most until a create has come and was served."""
+        self._rested.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(delay_s):
+                await self._rested.wait()
+
+    def _leave(self) -> None:
+        self._refusing = self._refusing or self._leaving
 
     async def shut_down(self) -> None:
         """End what runs with an event, then close so that the client connects elsewhere."""
-        await self._retire(LooplineError(Kind.SHUTTING_DOWN, "The server is shutting down."), 0, announce=False)
+        await self._retire(lifetime.restarting(), 0, announce=False)
 
     async def _retire(self, error: LooplineError, grace_s: float, *, announce: bool) -> None:
         self._refusing = error
         for lane in self._lanes:
-            for _ in self._lanes.drop_waiting(lane):
-                self.reject(error, lane.key)
+            self._steers.give_up(lane, error.message)
+            for request in self._lanes.drop_waiting(lane):
+                self._refuse_waiting(lane, request, error)
         try:
             async with asyncio.timeout(grace_s):
                 await self._resting.wait()
@@ -152,6 +179,9 @@ class Session:
             await self._resting.wait()
         if announce:
             self.outbox.send([error_event(error)])
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_FLUSH_S):
+                await self.drained()
         await self._socket.close(error.close or _RESTART, error.message)
 
     # --- What clients send -------------------------------------------------------------------------------------------
@@ -180,6 +210,19 @@ class Session:
         self.record.errors += 1
         self._answer(error_event(error), stream_id)
 
+    def refuse(self, lane: Lane, request: Request, error: LooplineError) -> None:
+        """A request gets no response: whoever sent it is told, and the steers that it carried are given back."""
+        if not request.successor:
+            self.reject(error, lane.key)
+        self._steers.give_back(lane, request.steers, error.message)
+
+    def _refuse_waiting(self, lane: Lane, request: Request, error: LooplineError) -> None:
+        """Refuse a create that waited: in its turn, or the error would seem to end the one that runs."""
+        if lane.running is None:
+            self.refuse(lane, request, error)
+        else:
+            lane.queue.append(request._replace(what=error, waits=False))
+
     def _answer(self, event: bytes, stream_id: str | None = None) -> None:
         self.outbox.send([event], stream_id)
         self._answered = True
@@ -187,7 +230,7 @@ class Session:
     def _create(self, members: Mapping[str, Raw], size: int) -> None:
         name = read_name(members.get("stream_id"))
         try:
-            if self._refusing is not None:
+            if self._refusing is not None and not self._lanes.is_running(name):
                 raise self._refusing
             lane = self._lanes.open(name)
             self._lanes.add(lane, self._request(members, size))
@@ -199,43 +242,30 @@ class Session:
         """What is wrong with a create is said in its turn: an error now would seem to end the one that runs."""
         received_s = self._services.clock()
         try:
+            if self._refusing is not None:
+                raise self._refusing
             return Request(parse_create(members, size, self._limits.request), size, received_s)
         except LooplineError as error:
             return Request(error, size, received_s)
 
     def _steer(self, members: Mapping[str, Raw], size: int) -> None:
-        target = steering.named(members, "previous_response_id")
-        lane = next((lane for lane in self._lanes if lane.running is not None and lane.running.id == target), None)
-        try:
-            steer = steering.read_steer(members, size, self._limits.request)
-            if lane is None or lane.turn is None:
-                known = any(each.latest is not None and each.latest.id == target for each in self._lanes)
-                if known:
-                    raise SteerError("response_already_completed", f"Response '{target[:100]}' has already completed.")
-                raise SteerError("response_not_found", f"No response '{target[:100]}' runs on this connection.")
-            if len(lane.steers) >= steering.MAX_STEERS:
-                raise SteerError("too_many_pending_steers", f"More than {steering.MAX_STEERS} steers wait already.")
-            if not lane.turn.create.generate:
-                raise SteerError("response_not_active", "A warm-up generates nothing that could be steered.")
-        except SteerError as error:
-            self._answer(steering.failed_event(members, error), lane.key if lane else None)
-            return
-        lane.steers.append(steer)
-        self._answer(steering.accepted_event(steer), lane.key)
-        lane.turn.steer()
+        self._steers.take(members, size, self._refusing)
+        self._answered = True
 
     def _cancel(self, members: Mapping[str, Raw], _size: int) -> None:
-        named = steering.named(members, "response_id")
-        lane = self._lanes.find(read_name(members.get("stream_id")))
+        named, name = steering.named(members, "response_id"), read_name(members.get("stream_id"))
+        lane = self._lanes.find(name)
         if named:
             lane = next((each for each in self._lanes if each.running is not None and each.running.id == named), None)
-        if lane is None or lane.running is None:
-            raise LooplineError(
-                Kind.RESPONSE_NOT_RUNNING,
-                f"No response{f' {named[:100]!r}' if named else ''} runs on this connection.",
-                param="response_id",
+        error = LooplineError(Kind.CANCELLED, "The response was cancelled.")
+        if lane is not None and lane.running is not None:
+            lane.running.cancel(error)
+        elif lane is None or not lane.give_up_next(error):
+            which = f" {named[:100]!r}" if named else ""
+            error = LooplineError(
+                Kind.RESPONSE_NOT_RUNNING, f"No response{which} runs on this connection.", param="response_id"
             )
-        lane.running.cancel(LooplineError(Kind.CANCELLED, "The response was cancelled."))
+            self.reject(error, name)
 
     def _inject(self, members: Mapping[str, Raw], _size: int) -> None:
         error = {
@@ -254,23 +284,25 @@ class Session:
     def _pump(self) -> None:
         """Start what may start; a loop, since many refusals may wait behind one another."""
         while (taken := self._lanes.take()) is not None:
-            lane, request = taken
+            lane, request = taken[0], self._steers.joined(*taken)
             try:
                 if isinstance(request.what, LooplineError):
                     raise request.what
                 self._start(lane, request.what, request)
             except LooplineError as error:
-                self.reject(error, lane.key)
+                self.refuse(lane, request, error)
                 self._lanes.ended(lane)
         if not self._lanes.running:
             self._resting.set()
+            self._rested.set()
+            self._leave()
 
     def _start(self, lane: Lane, create: Create, request: Request) -> None:
-        create = self._with_owed(lane, create)
         response = ids.response_id(create.parent_id)
         record = self._turn_record(response, create, request)
-        turn = Turn(self._services, self._caller, create, LaneHolder(self._lanes, lane), record)
-        lane.follower = LaneFollower(self, lane, record)
+        holder = LaneHolder(self._lanes, lane, successor=request.successor)
+        turn = Turn(self._services, self._caller, create, holder, record)
+        lane.follower = LaneFollower(self, lane, request, record)
         lane.turn, lane.spoke_s = turn, self._services.clock()
         lane.running = self._registry.start(response, turn.run, lane.follower)
         self._resting.clear()
@@ -293,36 +325,9 @@ class Session:
 
     def turn_ended(self, lane: Lane) -> None:
         """A lane's turn is over: the next one may start."""
-        steered = lane.running.id if lane.running is not None else ""
-        create = lane.turn.create if lane.turn is not None else None
-        if lane.steers and create is not None:
-            self._settle_steers(lane, steered, create)
+        self._steers.settle(lane, self._refusing, self._services.clock())
         self._lanes.ended(lane)
         self._pump()
-
-    def _settle_steers(self, lane: Lane, steered: str, create: Create) -> None:
-        """The steered response is over: go on from it, or wait for the outputs of its calls, or give the input back."""
-        steers, lane.steers = lane.steers, []
-        node = lane.latest
-        if node is None or node.id != steered or self._refusing is not None:
-            error = SteerError("successor_creation_failed", "The response ended in a way that cannot be continued.")
-            self.outbox.send([steering.given_back(steer, error) for steer in steers], lane.key)
-        elif node.open_calls:
-            lane.owed, lane.owed_by = steers, node.id
-            self.outbox.send([steering.pending_event(steer, node) for steer in steers], lane.key)
-        else:
-            following = steering.successor(create, node, steers)
-            lane.queue.appendleft(Request(following, following.size, self._services.clock()))
-
-    def _with_owed(self, lane: Lane, create: Create) -> Create:
-        if not lane.owed:
-            return create
-        steers, lane.owed = lane.owed, []
-        if create.parent_id == lane.owed_by:
-            return steering.with_owed(create, steers)
-        error = SteerError("successor_creation_failed", "The lane went on without answering the response's calls.")
-        self.outbox.send([steering.given_back(steer, error) for steer in steers], lane.key)
-        return create
 
     # --- Room and quiet ----------------------------------------------------------------------------------------------
 
@@ -333,15 +338,19 @@ class Session:
     @property
     def congested(self) -> bool:
         """Is more unsent than the socket should hold?"""
-        return self._socket.congested
+        return self.outbox.congested
 
     async def drained(self) -> None:
         """Wait for the client to make room; one that takes too long is dropped."""
+        await self.outbox.drained()
+
+    async def _make_room(self) -> None:
         try:
             async with asyncio.timeout(self._limits.stall_s):
                 await self._socket.drained()
         except TimeoutError:
             self.record.reason = Kind.CLIENT_STALLED.value
+            self.outbox.close()
             self._socket.abort()
 
     def _arm_keepalive(self, after_s: float) -> None:

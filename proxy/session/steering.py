@@ -20,8 +20,6 @@ from proxy.wire.client_events import Create, Limits, parse_input
 from proxy.wire.codec import Raw, encode, is_null
 from proxy.wire.items import CALL_OF_OUTPUT, CALLS, Item
 
-MAX_STEERS = 16
-
 _MEMBERS = frozenset({"type", "previous_response_id", "input"})
 _PARTS = frozenset({"input_text", "input_image", "input_file"})
 _OUTPUT_OF_CALL = {call: output for output, call in CALL_OF_OUTPUT.items()}
@@ -78,6 +76,9 @@ def read_steer(members: Mapping[str, Raw], size: int, limits: Limits) -> Steer:
     unknown = sorted(members.keys() - _MEMBERS)
     if unknown:
         raise SteerError("invalid_input", f"response.steer takes no '{unknown[0][:100]}'.")
+    target = named(members, "previous_response_id")
+    if not target:
+        raise SteerError("invalid_input", "'previous_response_id' must be the id of a response.")
     raw = members.get("input")
     if raw is None or is_null(raw):
         raise SteerError("invalid_input", "response.steer needs 'input'.")
@@ -93,7 +94,8 @@ def read_steer(members: Mapping[str, Raw], size: int, limits: Limits) -> Steer:
                 "invalid_input",
                 f"'input[{index}]' must be a message of the user, of text, images and files; nothing else can steer.",
             )
-    return Steer("steer_" + secrets.token_hex(16), named(members, "previous_response_id"), items, raw, size)
+    # bytes(): a Raw is a slice that would keep the whole message alive.
+    return Steer("steer_" + secrets.token_hex(16), target, items, Raw(bytes(raw)), size)
 
 
 def _is_user_message(item: Item) -> bool:
@@ -103,8 +105,9 @@ def _is_user_message(item: Item) -> bool:
         message = _MESSAGE.decode(item.raw)
     except (msgspec.DecodeError, RecursionError):
         return False
-    parts = message.content
-    return message.role == "user" and (isinstance(parts, str) or all(part.type in _PARTS for part in parts or ()))
+    content = message.content
+    is_content = isinstance(content, str) or (bool(content) and all(part.type in _PARTS for part in content or ()))
+    return message.role == "user" and is_content
 
 
 def successor(create: Create, steered: Node, steers: Sequence[Steer]) -> Create:
@@ -152,7 +155,8 @@ def pending_event(steer: Steer, node: Node) -> bytes:
 
 def failed_event(members: Mapping[str, Raw], error: SteerError, steer_id: str | None = None) -> bytes:
     """The input is given back."""
-    steer: dict[str, Any] = {name: members[name] for name in ("previous_response_id", "input") if name in members}
+    target, given = named(members, "previous_response_id"), members.get("input", "")
+    steer: dict[str, Any] = {"previous_response_id": target, "input": given}
     if steer_id is not None:
         steer["id"] = steer_id
     body = {"type": "invalid_request_error", "code": error.code, "message": str(error)}

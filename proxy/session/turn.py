@@ -109,6 +109,7 @@ class Turn:
         self._snapshot: events.Snapshot | None = None
         self._begun = False
         self._steered = False
+        self._whole = False  # has the answer ended by itself? Then nothing can stop it any more
         self._upstream_part: asyncio.Timeout | None = None
         self._unsent: list[bytes] = []  # the last events, until the terminal one goes with them
 
@@ -138,6 +139,8 @@ class Turn:
         services, record = self._services, self._record
         endpoint = services.endpoints[0]
         self._create = create = self._create.limited(endpoint.max_output_tokens)
+        if running.congested:
+            await running.drained()  # a client that reads nothing gets nothing more to read
         record.started_s = services.clock()
         self._parent = parent = await self._find_parent()
         open_calls = pair_calls(parent.open_calls if parent else frozenset(), create.items)
@@ -171,12 +174,13 @@ class Turn:
                     self._begin(running)
                     self._unsent = await self._relay(running, response, translator)
                     self._unsent += translator.finish()
+                    self._whole = True
                     record.upstream_end_s = services.clock()
                     await self._conclude(running, translator.result(), open_calls)
                     await _read_tail(response)
                     return
             except TimeoutError:
-                if not self._steered:
+                if not self._steered or self._whole:
                     raise
             self._begin(running)
             self._unsent += translator.interrupt()
@@ -188,28 +192,28 @@ class Turn:
         """What was asked for."""
         return self._create
 
-    def steer(self) -> bool:
-        """Stop the generation, unless a call has begun: then the answer completes. True where it stops."""
-        if self._translator is not None and self._translator.call_begun:
-            return False
-        if not self._steered:
-            self._steered = True
-            self._stop_if_steered()
-        return True
-
-    def _stop_if_steered(self) -> None:
-        if self._steered and self._upstream_part is not None:
+    def steer(self) -> None:
+        """Stop the generation, unless the answer is whole or a call has begun: then it completes."""
+        if self._steered or self._whole or (self._translator is not None and self._translator.call_begun):
+            return
+        self._steered = True
+        if self._upstream_part is not None:
             self._upstream_part.reschedule(asyncio.get_running_loop().time())
 
     @asynccontextmanager
     async def _until_steered(self) -> AsyncIterator[None]:
         """A part of the road that `steer` ends, with TimeoutError."""
         try:
+            self._stop_if_steered()  # before the upstream is asked in vain
             async with asyncio.timeout(None) as self._upstream_part:
-                self._stop_if_steered()
                 yield
         finally:
             self._upstream_part = None
+
+    def _stop_if_steered(self) -> None:
+        """A timer is not punctual: what was read before it went off must not be said any more."""
+        if self._steered:
+            raise TimeoutError
 
     async def _find_parent(self) -> Node | None:
         parent_id = self._create.parent_id
@@ -254,6 +258,7 @@ class Turn:
         """Pass on what arrives until the answer's last event; its own events are returned, not yet published."""
         size, limit, record = 0, self._services.max_output_bytes, self._record
         while data := await response.read():
+            self._stop_if_steered()
             size += len(data)
             if size > limit:
                 raise LooplineError(
@@ -286,7 +291,9 @@ class Turn:
 
     @contextmanager
     def _early_events(self, running: RunningTurn) -> Iterator[None]:
-        timer = asyncio.get_running_loop().call_later(self._services.early_events_s, self._begin, running)
+        passed_s = self._services.clock() - (self._record.started_s or 0.0)  # asking for the models took some of it
+        left_s = max(0.0, self._services.early_events_s - passed_s)
+        timer = asyncio.get_running_loop().call_later(left_s, self._begin, running)
         try:
             yield
         finally:

@@ -50,7 +50,12 @@ Whole = Annotated[int, Field(ge=0), _Whole, Says("a whole number, 0 or more")]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False), _Whole, Says("a number of seconds above 0")]
 Wait = Annotated[float, Field(ge=0, allow_inf_nan=False), _Whole, Says("a number of seconds, 0 or more")]
 Text = Annotated[str, Says("a text")]
-Host = Annotated[str, Field(pattern=r"^[^\s/]+$"), Says("a host name or an IP address")]
+Host = Annotated[
+    str,
+    Field(pattern=r"^[^\s/]+$"),
+    AfterValidator(lambda host: host.strip("[]")),
+    Says("a host name or an IP address"),
+]
 Url = Annotated[str, AfterValidator(_http_url), Says("an http:// or https:// URL without user name, query or fragment")]
 ProxyUrl = Annotated[str, AfterValidator(_proxy_url), Says("an http:// or https:// URL, or nothing")]
 EnvName = Annotated[str, Field(pattern=r"^([A-Za-z_][A-Za-z0-9_]*)?$"), Says("a variable's name, not the key itself")]
@@ -173,8 +178,8 @@ class Limits(Section):
         256 * KIB, description="Unsent bytes of one socket above which its turns stop reading from the upstream."
     )
     history_bytes: Count = Field(256 * MIB, description="Largest conversation. Must not exceed store.memory_bytes.")
-    input_items: Count = Field(100_000, description="Input items in one request.")
-    tools: Count = Field(1024, description="Tools in one request.")
+    input_items: Count = Field(20_000, description="Input items in one request.")
+    tools: Count = Field(512, description="Tools in one request.")
     header_bytes: Count = Field(64 * KIB, description="Largest header field of a request.")
 
 

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
+import queue
 import sys
-from typing import Any
+import threading
+from collections.abc import MutableMapping
+from typing import Any, BinaryIO
 
 import structlog
 
 from proxy.telemetry.observer import SessionRecord, TurnRecord
 from proxy.wire.codec import encode
 
+# How long the end of the process waits for lines still to be written.
+_FLUSH_S = 1.0
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
 
@@ -23,18 +29,104 @@ def configure(log_format: str, level: str) -> None:
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             # A traceback's lines, not its locals: those hold what users said.
             structlog.processors.format_exc_info,
+            _without_nones,
             structlog.dev.ConsoleRenderer() if console else structlog.processors.JSONRenderer(serializer=_to_json),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
-        logger_factory=(
-            structlog.PrintLoggerFactory(sys.stderr) if console else structlog.BytesLoggerFactory(sys.stderr.buffer)
-        ),
+        logger_factory=_LoggerFactory(_Writer(sys.stderr.buffer)),
         cache_logger_on_first_use=True,
     )
 
 
-def _to_json(event: dict[str, Any], **_: Any) -> bytes:
-    return encode({name: value for name, value in event.items() if value is not None})
+def _to_json(event: dict[str, Any], **_: Any) -> str:
+    try:
+        return encode(event).decode()
+    except UnicodeEncodeError:
+        # A header may hold bytes that are no UTF-8; the line is worth more than those.
+        return encode({name: _printable(value) for name, value in event.items()}).decode()
+
+
+def _printable(value: Any) -> Any:
+    return value.encode(errors="replace").decode() if isinstance(value, str) else value
+
+
+def _without_nones(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in event.items() if value is not None}
+
+
+class _Writer:
+    """Writes lines in a thread of its own: whoever reads our stderr slowly must not hold up a turn.
+
+    What does not fit into the bounded queue is dropped, and how much is said once there is room again.
+    """
+
+    def __init__(self, stream: BinaryIO, max_lines: int = 10_000) -> None:
+        self._stream = stream
+        self._lines: queue.Queue[str] = queue.Queue(max_lines)
+        self._dropped = 0
+        threading.Thread(target=self._run, name="log", daemon=True).start()
+        atexit.register(self._flush)
+
+    def write(self, line: str) -> None:
+        """Put a line in the queue."""
+        try:
+            if self._dropped:
+                self._lines.put_nowait(f"{self._dropped} log lines were dropped: stderr was not read fast enough")
+                self._dropped = 0
+            self._lines.put_nowait(line)
+        except queue.Full:
+            self._dropped += 1
+
+    def _run(self) -> None:
+        while True:
+            line = self._lines.get()
+            try:
+                self._stream.write(line.encode(errors="replace") + b"\n")
+                self._stream.flush()
+            except (OSError, ValueError):
+                pass  # a closed stderr has no reader; the server goes on
+            finally:
+                self._lines.task_done()
+
+    def _flush(self) -> None:
+        """At exit: give the thread a moment for what is left."""
+        done = threading.Thread(target=self._lines.join, daemon=True)
+        done.start()
+        done.join(_FLUSH_S)
+
+
+class _Logger:
+    """What structlog hands finished lines to."""
+
+    def __init__(self, writer: _Writer) -> None:
+        self.msg = self.debug = self.info = self.warning = self.error = writer.write
+
+
+class _LoggerFactory:
+    def __init__(self, writer: _Writer) -> None:
+        self._logger = _Logger(writer)
+
+    def __call__(self, *_: Any) -> _Logger:
+        return self._logger
+
+
+class HttpErrors(logging.Handler):
+    """What aiohttp says of requests that it could not read, without the request.
+
+    Its own lines quote headers and bodies. A client can provoke as many as it likes, so they are for debugging.
+    """
+
+    def emit(self, record: logging.LogRecord) -> None:
+        kind = record.exc_info[0] if record.exc_info else None
+        structlog.get_logger().debug("unreadable request", kind=kind.__name__ if kind else None)
+
+
+def http_logger() -> logging.Logger:
+    """The logger to give to aiohttp's server."""
+    logger = logging.getLogger("loopline.http")
+    logger.propagate = False
+    logger.handlers = [HttpErrors()]
+    return logger
 
 
 class Log:

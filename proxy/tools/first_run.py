@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import signal
 import sys
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
@@ -15,15 +17,17 @@ import uvloop
 from proxy import __version__
 from proxy.app import Loopline
 from proxy.errors import LooplineError
-from proxy.models.catalog import Catalog
+from proxy.models.catalog import UNKNOWN, Catalog
 from proxy.settings import Settings
 from proxy.telemetry.logging import configure
 from proxy.tools import embedded, simulate
 from proxy.tools.snippets import banner
+from proxy.upstream.endpoint import Endpoint
 
 STOPPED, CANNOT_START, INTERRUPTED = 0, 1, 130
 _PROBE_EVERY_S = 2.0
 _SHOWN_MODELS = 8
+_LARGER = "make run UPSTREAM=http://host:8000/v1 (loopline serve --upstream URL)"
 
 
 class Behind(StrEnum):
@@ -35,9 +39,18 @@ class Behind(StrEnum):
 
 
 class _Upstream(NamedTuple):
+    """The settings to serve with, what to say of the upstream, and a model's name to show, if it is known."""
+
     settings: Settings
-    note: str
+    notes: tuple[str, ...]
     model: str
+
+
+class _Probe(NamedTuple):
+    """What came of asking for the models: an HTTP status, or why there was none."""
+
+    status: int = 0
+    failure: str = ""
 
 
 def serve(settings: Settings, behind: Behind, cache_dir: Path | None = None) -> int:
@@ -61,7 +74,7 @@ def _prepare(cache_dir: Path | None) -> embedded.Ready | None:
         _say(
             f"loopline: the built-in model cannot be had here: {error}\n"
             "loopline: serving the simulated upstream instead: scripted answers, no model (docs/simulate.md).\n"
-            "loopline: for a real model, try again with a network, or name yours: make run UPSTREAM=http://host:8000/v1"
+            f"loopline: for a real model, try again with a network, or name yours: {_LARGER}"
         )
         return None
 
@@ -78,8 +91,8 @@ async def _serve(settings: Settings, behind: Behind, ready: embedded.Ready | Non
         except OSError as error:
             _say(_cannot_listen(settings, error))
             return CANNOT_START
-        print(f"loopline {__version__} on {server.url}", flush=True)
-        print(f"  upstream {upstream.settings.endpoint.url}{upstream.note}", flush=True)
+        _print(f"loopline {__version__} on {server.url}", f"  upstream {upstream.settings.endpoint.url}")
+        _print(*(f"  {note}" for note in upstream.notes))
         announcing = server.tasks.spawn(_announce(server, upstream.model), "announce the upstream")
         await signals.asked.wait()
         announcing.cancel()
@@ -129,18 +142,18 @@ async def _bring_up(
 ) -> _Upstream:
     if behind is Behind.SIMULATED:
         simulated = await stack.enter_async_context(await simulate.start())
-        note = " (simulated: scripted answers, see docs/simulate.md; any model name is taken)"
-        return _Upstream(_in_front_of(settings, simulated.url, "simulated"), note, "simulated")
+        scripted = ("simulated: scripted answers, no model (docs/simulate.md); any model name is taken",)
+        return _Upstream(_in_front_of(settings, simulated.url, "simulated"), scripted, "simulated")
     if ready is None:
-        return _Upstream(settings, "", settings.models.default)
+        return _Upstream(settings, (), settings.models.default)
     model = await stack.enter_async_context(embedded.Embedded(ready, on_event=_say_event))
-    note = (
-        f" (built in: llama.cpp with SmolLM2-135M-Instruct; {embedded.CONTEXT_TOKENS:,} tokens of context, answers of "
-        f"{embedded.DEFAULT_MAX_OUTPUT_TOKENS} tokens unless max_output_tokens is set; any model name is taken)"
+    built_in = (
+        f"built in: llama.cpp with SmolLM2-135M-Instruct, {embedded.CONTEXT_TOKENS:,} tokens of context; any model",
+        f"name is taken; an answer ends after {embedded.DEFAULT_MAX_OUTPUT_TOKENS} tokens, or max_output_tokens",
     )
     hint = (
         f"This is the small built-in model, with {embedded.CONTEXT_TOKENS:,} tokens of context; serve in front of a "
-        "larger one with make run UPSTREAM=http://host:8000/v1 (loopline serve --upstream URL)."
+        f"larger one with {_LARGER}."
     )
     changed = _in_front_of(
         settings,
@@ -149,7 +162,7 @@ async def _bring_up(
         max_output_tokens=embedded.DEFAULT_MAX_OUTPUT_TOKENS,
         context_hint=hint,
     )
-    return _Upstream(changed, note, embedded.MODEL)
+    return _Upstream(changed, built_in, embedded.MODEL)
 
 
 def _in_front_of(settings: Settings, url: str, model: str, **endpoint: object) -> Settings:
@@ -162,26 +175,28 @@ def _in_front_of(settings: Settings, url: str, model: str, **endpoint: object) -
 async def _announce(server: Loopline, model: str) -> None:
     """Say what the upstream serves, once it answers, and what to paste."""
     endpoint = server.services.endpoints[0]
-    failure = await _failure(server)
-    if failure is not None:
-        print(f"  it does not answer yet ({failure}); clients get an error until it does. Trying on.", flush=True)
-    while failure is not None:
+    probe = await _probe(server)
+    if probe.failure:
+        _print(f"  it does not answer yet ({probe.failure}); clients get an error until it does. Trying on.")
+    while probe.failure:
         await asyncio.sleep(_PROBE_EVERY_S)
-        failure = await _failure(server)
+        probe = await _probe(server)
     catalog = await server.services.catalogs.get(endpoint, "", {})
-    print(f"  it answers: {_recognised(catalog)}\n\nWhat to paste, by client:\n", flush=True)
-    names = sorted(catalog.names or ())
-    print(banner(server.url, model or (names[0] if names else "MODEL")), flush=True)
+    _print(f"  it answers: {_recognised(catalog)}", *_trouble(probe.status, endpoint))
+    name = model or min(catalog.names or (), default="")
+    note = "" if name else ", with the name of a model in place of MODEL"
+    _print(f"\nWhat to paste, by client{note} (Ctrl-C here stops Loopline):\n")
+    _print(banner(_from_here(server.url), name or "MODEL"))
 
 
-async def _failure(server: Loopline) -> str | None:
-    """Why the upstream cannot be reached, or None: any HTTP answer will do."""
+async def _probe(server: Loopline) -> _Probe:
+    """Ask for the models: any HTTP answer shows that the upstream is there."""
     request = server.services.endpoints[0].request("GET", "/models", {})
     try:
-        async with server.services.client.open(request):
-            return None
+        async with server.services.client.open(request) as response:
+            return _Probe(response.status)
     except LooplineError as error:
-        return error.message.rstrip(".")
+        return _Probe(failure=error.message.rstrip("."))
 
 
 def _recognised(catalog: Catalog) -> str:
@@ -189,16 +204,45 @@ def _recognised(catalog: Catalog) -> str:
     shown = ", ".join(names[:_SHOWN_MODELS])
     if len(names) > _SHOWN_MODELS:
         shown += f" and {len(names) - _SHOWN_MODELS} more"
-    return f"{catalog.engine}, asked in the {catalog.dialect} dialect; models: {shown or 'it does not say'}"
+    engine = "an unknown server" if catalog.engine == UNKNOWN else catalog.engine
+    return f"{engine}, asked in the {catalog.dialect} dialect; models: {shown or 'it does not say'}"
+
+
+def _trouble(status: int, endpoint: Endpoint) -> list[str]:
+    """What its status says beside that it is there; nothing for a 200."""
+    asked = f"GET {endpoint.url}/models was answered with {status}"
+    if status in (401, 403):
+        advice = "check its key" if endpoint.has_key else "name its key with --api-key-env, or let clients send theirs"
+        return [f"  {asked}: {advice}"]
+    if status == 404:
+        return [f"  {asked}: if requests fail too, check the URL; it usually ends in /v1"]
+    return [f"  {asked}: requests may fail too"] if status >= 400 else []
+
+
+def _from_here(url: str) -> str:
+    """The address for a client on this machine: one cannot connect to "every address"."""
+    return url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
 
 
 def _cannot_listen(settings: Settings, error: OSError) -> str:
-    where = f"{settings.server.host}:{settings.server.port}"
-    return f"loopline: cannot listen on {where}: {error.strerror or error} (server.port: --port takes another)"
+    known = error.errno is not None and error.errno > 0  # a name that is not found has another kind of number
+    why = os.strerror(error.errno or 0) if known else error.strerror or str(error)
+    taken = error.errno in (errno.EADDRINUSE, errno.EACCES)
+    advice = "server.port: --port takes another" if taken else "server.host: --host takes another"
+    return f"loopline: cannot listen on {settings.server.host}:{settings.server.port}: {why} ({advice})"
 
 
 def _say_event(event: embedded.Event) -> None:
-    _say(f"loopline: {event.text}")
+    """What happens to the built-in model, but for its start and end: those go with ours."""
+    if event.kind not in ("started", "stopped"):
+        _say(f"loopline: {event.text}")
+
+
+def _print(*lines: str) -> None:
+    """To stdout, while somebody reads it: `loopline serve | head` serves on."""
+    with suppress(BrokenPipeError):
+        for line in lines:
+            print(line, flush=True)
 
 
 def _say(text: str) -> None:

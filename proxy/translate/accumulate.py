@@ -6,8 +6,8 @@ the next one opens (Open Responses, item lifecycle). What arrives for an item th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+import re
+from collections import deque
 
 import msgspec
 
@@ -18,22 +18,84 @@ from proxy.wire.items import Item
 
 _IN_PROGRESS, COMPLETED, INCOMPLETE = b"in_progress", b"completed", b"incomplete"
 _MAX_CALL_ID = 64
+# Many times what an agent runs side by side; a model that repeats itself must not make calls without end.
+MAX_CALLS = 1024
 
 
-class _Part(NamedTuple):
-    """Something that waits for its item to open."""
+class _Waiting:
+    """What waits for its item to open: pieces of one call, or pieces of one kind that came one after another."""
 
-    kind: str
-    delta: str
-    key: int = -1
-    call_id: str = ""
-    name: str = ""
+    __slots__ = ("call_id", "deltas", "key", "kind", "name")
+
+    def __init__(self, kind: str, key: int = -1) -> None:
+        self.kind = kind
+        self.key = key
+        self.deltas: list[str] = []
+        self.call_id = ""
+        self.name = ""
+
+
+class _Object:
+    """A JSON object that comes in pieces: is it whole? Each piece is looked at once, the object decoded once."""
+
+    __slots__ = ("_closed", "_depth", "_escaped", "_in_string", "_looked_at", "_whole")
+
+    def __init__(self) -> None:
+        self._looked_at = 0
+        self._depth = 0
+        self._in_string = self._escaped = self._closed = self._whole = False
+
+    def is_whole(self, parts: list[str]) -> bool:
+        """`parts` are all of the pieces, each time."""
+        for part in parts[self._looked_at :]:
+            if not self._closed:
+                self._closed = self._look(part)
+                if self._closed:
+                    # A value that has ended is whole now or never: what follows can only be white space.
+                    self._whole = _is_json("".join(parts))
+                    break
+            else:
+                self._whole = self._whole and not part.strip(_WHITE_SPACE)
+        self._looked_at = len(parts)
+        return self._whole
+
+    def _look(self, part: str) -> bool:
+        """Is the last bracket closed within `part`?"""
+        skipped = 0 if self._escaped else -1
+        for match in _MARKS.finditer(part):
+            at, mark = match.start(), match.group()
+            if at == skipped:
+                continue
+            if mark == '"':
+                self._in_string = not self._in_string
+            elif mark == "\\":
+                skipped = at + 1
+            elif not self._in_string:
+                self._depth += 1 if mark in "{[" else -1
+                if self._depth <= 0:
+                    return True
+        self._escaped = skipped == len(part)
+        return False
+
+
+_MARKS = re.compile(r'["\\{}\[\]]')
+_WHITE_SPACE = " \t\n\r"
+
+
+def _is_json(text: str) -> bool:
+    if not text.rstrip(_WHITE_SPACE).endswith("}"):
+        return False
+    try:
+        msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return True
 
 
 class _Open:
     """The item being written: its ids, what was written, and the constant start of its delta events."""
 
-    __slots__ = ("call_id", "head", "id", "key", "kind", "name", "parts")
+    __slots__ = ("call_id", "head", "id", "key", "kind", "name", "object", "parts")
 
     def __init__(self, kind: str, item_id: bytes, head: bytes, key: int = -1) -> None:
         self.kind = kind
@@ -41,8 +103,14 @@ class _Open:
         self.head = head
         self.key = key
         self.parts: list[str] = []
+        self.object = _Object()
         self.call_id = ""
         self.name = ""
+
+    @property
+    def holds_up(self) -> bool:
+        """Is this a call whose arguments are not whole? Nothing may follow it yet."""
+        return self.kind == "call" and not self.object.is_whole(self.parts)
 
 
 class Answer:
@@ -59,7 +127,8 @@ class Answer:
         self._seed = seed.encode()
         self._events: list[bytes] = []
         self._open: _Open | None = None
-        self._waiting: list[_Part] = []
+        self._waiting: deque[_Waiting] = deque()
+        self._waiting_calls: dict[int, _Waiting] = {}
         self._closed_calls: set[int] = set()
         self._call_ids: set[str] = set()
         self._minted = 0
@@ -78,7 +147,7 @@ class Answer:
             self._events.append(b"%b%d%b%b}" % (open_.head, self.sequence, _DELTA, encode(delta)))
             self.sequence += 1
         else:
-            self._wait(_Part("text", delta))
+            self._wait("text", delta)
 
     def refusal(self, delta: str) -> None:
         """Some of a refusal."""
@@ -89,12 +158,15 @@ class Answer:
         self._write("reasoning", delta)
 
     def call(self, key: int, call_id: str, name: str, arguments: str) -> None:
-        """Some of the function call numbered `key`; `call_id` and `name` may come once or each time."""
+        """Some of the function call numbered `key`; `call_id` and `name` may come once or each time.
+
+        Raises `LooplineError` (upstream_garbled) for a call above `MAX_CALLS`.
+        """
         open_ = self._open
         if open_ is not None and open_.key == key:
             self._append(open_, arguments)
         elif key not in self._closed_calls:  # one that was whole and is closed can only be followed by white space
-            self._wait(_Part("call", arguments, key, call_id, name))
+            self._wait_call(key, call_id, name, arguments)
 
     def close(self, status: bytes = COMPLETED) -> None:
         """The answer has ended; an open item gets `status`. An answer without any item becomes an empty message.
@@ -110,11 +182,12 @@ class Answer:
     def call_begun(self) -> bool:
         """Has a call been made or begun?"""
         begun = self._open is not None and self._open.kind == "call"
-        return begun or bool(self._closed_calls) or any(part.kind == "call" for part in self._waiting)
+        return begun or bool(self._closed_calls) or bool(self._waiting_calls)
 
     def interrupt(self) -> None:
         """The answer ends here: what was said stays, an unfinished thought or call is dropped."""
-        self._waiting = []
+        self._waiting.clear()
+        self._waiting_calls.clear()
         if self._open is not None and self._open.kind in ("call", "reasoning"):
             self._open = None
         self._close_open(INCOMPLETE)
@@ -129,33 +202,52 @@ class Answer:
         if open_ is not None and open_.kind == kind and not self._waiting:
             self._append(open_, delta)
         else:
-            self._wait(_Part(kind, delta))
+            self._wait(kind, delta)
 
     def _append(self, open_: _Open, delta: str) -> None:
         if delta:
             open_.parts.append(delta)
             self._emit(b"%b%d%b%b}" % (open_.head, self.sequence, _DELTA, encode(delta)))
 
-    def _wait(self, part: _Part) -> None:
-        self._waiting.append(part)
+    def _wait(self, kind: str, delta: str) -> None:
+        if not self._waiting or self._waiting[-1].kind != kind:
+            self._waiting.append(_Waiting(kind))
+        self._waiting[-1].deltas.append(delta)
         self._release(ending=False)
+
+    def _wait_call(self, key: int, call_id: str, name: str, arguments: str) -> None:
+        call = self._waiting_calls.get(key)
+        if call is None:
+            call = self._waiting_calls[key] = self._begin_call(key)
+            self._waiting.append(call)
+        call.deltas.append(arguments)
+        call.call_id = call.call_id or call_id
+        call.name = call.name or name
+        self._release(ending=False)
+
+    def _begin_call(self, key: int) -> _Waiting:
+        # One may be open besides; it is none of those that wait, and not closed.
+        begun = len(self._closed_calls) + len(self._waiting_calls) + (self._open is not None and self._open.key >= 0)
+        if begun >= MAX_CALLS:
+            raise LooplineError(Kind.UPSTREAM_GARBLED, f"The upstream made more than {MAX_CALLS} calls in one answer.")
+        return _Waiting("call", key)
 
     def _release(self, *, ending: bool) -> None:
         """Write what waits, as far as items may follow each other; a call must be whole before the next item opens."""
         while self._waiting:
-            if not ending and self._open is not None and self._open.kind == "call" and not _is_whole(self._open.parts):
+            if not ending and self._open is not None and self._open.holds_up:
                 return
             first = self._waiting[0]
-            if first.kind != "call":
-                del self._waiting[0]
-                self._append(self._open_part(first.kind), first.delta)
-                continue
-            mine = [part for part in self._waiting if part.key == first.key]
-            name = next((part.name for part in mine if part.name), "")
-            if not name and not ending:
+            if first.kind == "call" and not first.name and not ending:
                 return
-            self._waiting = [part for part in self._waiting if part.key != first.key]
-            self._append(self._open_call(first.key, mine, name), "".join(part.delta for part in mine))
+            self._waiting.popleft()
+            if first.kind == "call":
+                del self._waiting_calls[first.key]
+                self._append(self._open_call(first), "".join(first.deltas))
+            else:
+                open_ = self._open_part(first.kind)
+                for delta in first.deltas:
+                    self._append(open_, delta)
 
     def _open_part(self, kind: str) -> _Open:
         if self._open is not None and self._open.kind == kind:
@@ -170,21 +262,21 @@ class Answer:
         self._open = _Open(kind, item_id, b'{"type":"%b",%b%b,"sequence_number":' % (delta, at, extra))
         return self._open
 
-    def _open_call(self, key: int, parts: Sequence[_Part], name: str) -> _Open:
-        if not name:
+    def _open_call(self, call: _Waiting) -> _Open:
+        if not call.name:
             raise LooplineError(Kind.UPSTREAM_GARBLED, "The upstream called a function without naming it.")
         self._close_open(COMPLETED)
         self.has_output = True
         item_id = self._mint(b"fc")
         # The upstream's own id goes back to it in the history, where some templates and parsers rely on its form.
-        call_id = next((part.call_id for part in parts if part.call_id), "")
+        call_id = call.call_id
         if not call_id or len(call_id) > _MAX_CALL_ID or call_id in self._call_ids:
             call_id = self._mint(b"call").decode()
         self._call_ids.add(call_id)
         index = len(self.items)
         head = b'{"type":"response.function_call_arguments.delta","item_id":"%b","output_index":%d,"sequence_number":'
-        open_ = self._open = _Open("call", item_id, head % (item_id, index), key)
-        open_.call_id, open_.name = call_id, name
+        open_ = self._open = _Open("call", item_id, head % (item_id, index), call.key)
+        open_.call_id, open_.name = call_id, call.name
         self._event(
             b"response.output_item.added",
             b'"output_index":%d,"item":%b' % (index, _call_item(open_, b'""', _IN_PROGRESS)),
@@ -267,13 +359,3 @@ def _call_item(open_: _Open, arguments: bytes, status: bytes) -> bytes:
         arguments,
         status,
     )
-
-
-def _is_whole(parts: Sequence[str]) -> bool:
-    if not parts or not parts[-1].rstrip().endswith("}"):
-        return False
-    try:
-        msgspec.json.decode("".join(parts))
-    except (msgspec.DecodeError, RecursionError):
-        return False
-    return True

@@ -43,6 +43,20 @@ class Tokens:
     total: int = 0
 
 
+# The largest count that every client's JSON library reads exactly.
+_MAX_TOKENS = 2**53
+
+
+def counted(
+    tokens_in: int | None, cached: int | None, tokens_out: int | None, reasoning: int | None, total: int | None
+) -> Tokens | None:
+    """An upstream's counts as numbers of tokens: negative ones are 0; with an absurd one, nothing is known."""
+    made = Tokens(*(max(0, count or 0) for count in (tokens_in, cached, tokens_out, reasoning)))
+    made.total = made.input + made.output if total is None or total < 0 else total
+    largest = max(made.input + made.output, made.cached, made.reasoning, made.total)
+    return made if largest <= _MAX_TOKENS else None
+
+
 @dataclass(slots=True)
 class Result:
     """A whole answer.
@@ -64,7 +78,8 @@ class Translator(Protocol):
     """One turn's translation; see the module.
 
     `sequence` is the number of the next event. `ended` turns true with the upstream's last event,
-    `has_output` turns true with the first event that carries output.
+    `whole` turns true when nothing of the answer is missing any more: what may follow is usage or an end mark, so that
+    `finish` is in order although reading fails. `has_output` turns true with the first event that carries output.
     `delta` is the turn's items in the upstream's dialect. `keeps_fragments` says whether nodes should keep theirs.
     """
 
@@ -78,6 +93,9 @@ class Translator(Protocol):
 
     @property
     def ended(self) -> bool: ...
+
+    @property
+    def whole(self) -> bool: ...
 
     @property
     def has_output(self) -> bool: ...

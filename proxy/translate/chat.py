@@ -5,16 +5,17 @@ Source: API reference, Chat Completions; habits of vLLM, llama.cpp and transform
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from proxy.errors import Kind, LooplineError
 from proxy.translate.accumulate import COMPLETED, INCOMPLETE, Answer
-from proxy.translate.base import STEERED, Body, Result, Tokens
+from proxy.translate.base import STEERED, Body, Result, Tokens, counted
 from proxy.translate.chat_items import encode_items
 from proxy.translate.failures import stream_error
+from proxy.translate.halves import Halves
 from proxy.translate.intake import Intake
 from proxy.translate.tools import Tools, chat_tools
 from proxy.wire import server_events as events
@@ -115,6 +116,9 @@ class ChatTranslator:
         self._done = False
         self._calls: dict[int, tuple[str, int]] = {}  # upstream's index → its latest id, our key
         self._next_key = 0
+        self._by_message = False
+        self._decode: Callable[[bytes], _Chunk | None] = _CHUNK.decode
+        self._halves = Halves()
         self._usage = NULL
         self._upstream_id: str | None = None
         self.delta = self.encode(create.items)
@@ -129,6 +133,11 @@ class ChatTranslator:
     def ended(self) -> bool:
         """Has `[DONE]` come?"""
         return self._done
+
+    @property
+    def whole(self) -> bool:
+        """Has the model stopped? What may follow is usage or `[DONE]`."""
+        return self._done or self._finish_reason is not None
 
     @property
     def has_output(self) -> bool:
@@ -227,17 +236,15 @@ class ChatTranslator:
                 raise
 
     def _take(self, payload: bytes) -> None:
-        if payload == DONE:
+        if self._done or payload == DONE:  # nothing that follows the end belongs to the answer
             self._done = True
             return
         try:
-            chunk = _CHUNK.decode(payload)
+            chunk = self._decode(payload)
         except (msgspec.DecodeError, RecursionError) as error:
             if not payload.strip():
                 return  # an empty event, to keep the connection alive
-            raise LooplineError(
-                Kind.UPSTREAM_GARBLED, "The upstream sent a chunk that is not valid.", cause=str(error)
-            ) from error
+            chunk = self._mended(payload, error)
         if chunk is None:
             return  # llama.cpp's first event of some streams is `data: null`
         if chunk.error is not NULL and not is_null(chunk.error):
@@ -250,8 +257,30 @@ class ChatTranslator:
             if choice.index == 0:
                 self._take_choice(choice)
 
+    def _mended(self, payload: bytes, error: Exception) -> _Chunk | None:
+        """A chunk that msgspec refused, if only because it holds one half of a character."""
+        try:
+            mended = self._halves.mend(payload)
+            chunk = _CHUNK.decode(mended)
+        except (ValueError, RecursionError):
+            raise LooplineError(
+                Kind.UPSTREAM_GARBLED, "The upstream sent a chunk that is not valid.", cause=str(error)
+            ) from error
+        # The other half comes in the next chunk, which may look whole: until then every chunk goes this way.
+        self._decode = _unpaired if self._halves else _CHUNK.decode
+        return chunk
+
+    def _spoken(self, delta: _Delta | None, message: _Delta) -> _Delta | None:
+        """What a choice says that has a message too, beside its delta or instead of it."""
+        if delta is not None and _holds(delta):
+            return delta
+        if self._answer.has_output and not self._by_message:
+            return delta  # the whole of it once more, after its pieces
+        self._by_message = True
+        return message
+
     def _take_choice(self, choice: _Choice) -> None:
-        delta = choice.delta or choice.message
+        delta = choice.delta if choice.message is None else self._spoken(choice.delta, choice.message)
         if delta is not None:
             reasoning = delta.reasoning_content or delta.reasoning
             if reasoning:
@@ -278,6 +307,15 @@ class ChatTranslator:
         elif call_id and not known[0]:
             known = self._calls[index] = (call_id, known[1])
         self._answer.call(known[1], call_id, function.name or "", function.arguments or "")
+
+
+def _unpaired(payload: bytes) -> _Chunk | None:
+    raise msgspec.DecodeError(f"half of a character was missing before {len(payload)} bytes")
+
+
+def _holds(delta: _Delta) -> bool:
+    """Does it say anything?"""
+    return bool(delta.content or delta.reasoning_content or delta.reasoning or delta.refusal or delta.tool_calls)
 
 
 def _response_format(text: Mapping[str, Raw] | None) -> bytes | None:
@@ -328,11 +366,4 @@ def _tokens(raw: Raw) -> Tokens | None:
         return None
     cached = usage.prompt_tokens_details.cached_tokens if usage.prompt_tokens_details else None
     reasoning = usage.completion_tokens_details.reasoning_tokens if usage.completion_tokens_details else None
-    tokens_in, tokens_out = usage.prompt_tokens or 0, usage.completion_tokens or 0
-    return Tokens(
-        input=tokens_in,
-        cached=cached or 0,
-        output=tokens_out,
-        reasoning=reasoning or 0,
-        total=tokens_in + tokens_out if usage.total_tokens is None else usage.total_tokens,
-    )
+    return counted(usage.prompt_tokens, cached, usage.completion_tokens, reasoning, usage.total_tokens)

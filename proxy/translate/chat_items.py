@@ -106,8 +106,7 @@ class _Messages:
         return self._assistant
 
     def say(self, member: str, text: str) -> None:
-        grown = self.assistant(before=member)
-        grown[member] = grown.get(member, "") + text
+        self.assistant(before=member).setdefault(member, []).append(text)  # joined once, when the message ends
 
     def finish(self) -> bytes:
         self._end_assistant()
@@ -117,6 +116,8 @@ class _Messages:
     def _end_assistant(self) -> None:
         grown, self._assistant = self._assistant, None
         if grown is not None:
+            for member in _SAID & grown.keys():
+                grown[member] = "".join(grown[member])
             self._done.append(encode({"role": "assistant", "content": None, **grown}))
 
     def _end_images(self) -> None:
@@ -125,6 +126,8 @@ class _Messages:
             self._done.append(encode({"role": "user", "content": images}))
 
 
+# Members whose text comes in pieces.
+_SAID = frozenset({"content", "reasoning_content"})
 # Member → those that, already there, mean that another answer begins.
 _AFTER: Mapping[str, tuple[str, ...]] = {
     "reasoning_content": ("reasoning_content", "content"),

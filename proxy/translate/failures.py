@@ -94,7 +94,7 @@ def _failure(status: int, error: _Error, retry_after_s: float | None, context_hi
     keeps_code = kind is Kind.UPSTREAM_REJECTED and _CODE.match(code) is not None
     if context_hint and kind is Kind.CONTEXT_LENGTH:
         # Codex has words of its own for `context_length_exceeded`; this code makes it show ours.
-        message, code, keeps_code = f"{message} {context_hint}", "invalid_prompt", True
+        message, code, keeps_code = f"{message.rstrip('. ')}. {context_hint}", "invalid_prompt", True
     return LooplineError(
         kind,
         message,

@@ -7,16 +7,18 @@ upstream passes undecoded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from proxy.errors import Kind, LooplineError
-from proxy.translate.base import STEERED, Body, Result, Tokens
+from proxy.translate.base import STEERED, Body, Result, Tokens, counted
 from proxy.translate.failures import stream_error
 from proxy.translate.intake import Intake
 from proxy.translate.tools import Tools
-from proxy.translate.whole import cut_message, ended, grown
+from proxy.translate.whole import by_index, closed, cut, grown
 from proxy.wire import server_events as events
 from proxy.wire.client_events import Create
 from proxy.wire.codec import NULL, Raw, encode, is_null
@@ -49,10 +51,24 @@ class _Event(msgspec.Struct, gc=False):
     code: Raw = NULL
     message: Raw = NULL
     delta: Raw = NULL
+    stream_id: Raw = NULL
     logprobs: Raw = NULL
     item_id: str | None = None
     output_index: int | None = None
     content_index: int | None = None
+
+
+class _Head(msgspec.Struct, gc=False):
+    id: str | None = None
+    call_id: str | None = None
+    type: str | None = None
+
+
+class _Open(NamedTuple):
+    """An item that was added and is not done, and what tells it from others."""
+
+    raw: Raw
+    head: _Head
 
 
 class _Details(msgspec.Struct, gc=False):
@@ -81,6 +97,7 @@ _EVENT = msgspec.json.Decoder(_Event | None)
 _RESPONSE = msgspec.json.Decoder(_Response)
 _USAGE = msgspec.json.Decoder(_Usage | None)
 _MEMBERS = msgspec.json.Decoder(dict[str, Raw])
+_HEAD = msgspec.json.Decoder(_Head)
 
 # Deltas re-made from a typed decode: type → what else the event must hold.
 _DELTAS: Mapping[str, bytes] = {
@@ -93,6 +110,12 @@ _DELTAS: Mapping[str, bytes] = {
 _HAS_PART = ("response.content_part.", "response.output_text.", "response.refusal.", "response.reasoning_text.")
 _FAILED = frozenset({"failed", "cancelled"})
 _FAITHFUL_DELTA = b'{"type":"response.output_text.delta","sequence_number":%d,'
+_IS_DONE = -1
+_NAMES: Sequence[Callable[[_Head], str]] = (
+    lambda head: head.id or "",
+    lambda head: head.call_id or "",
+    lambda head: "" if head.call_id else head.type or "",
+)
 _RIGHT = b'{"type":"%b","sequence_number":%d,'
 _STEERED = Raw(encode({"reason": STEERED}))
 _INCOMPLETE_BY_LENGTH = b'{"reason":"max_output_tokens"}'
@@ -121,8 +144,11 @@ class ResponsesTranslator:
         self._intake = Intake(max_event_bytes)
         self._events: list[bytes] = []
         self._items: list[Item] = []
-        self._open = NULL  # the item that was added and is not done
-        self._said: list[bytes] = []  # its text deltas, decoded only if the turn ends early
+        self._open: dict[int, _Open] = {}  # items that were added and are not done, by their index
+        self._said: list[bytes] = []  # events since the first of them, decoded only if the turn ends without their end
+        self._done: list[_Head] = []  # one for each of the items
+        self._used: set[int] = set()  # indices that items have
+        self._next = 0  # above all of them
         self._final: _Response | None = None
         self._final_status = ""
         self._upstream_id: str | None = None
@@ -139,6 +165,11 @@ class ResponsesTranslator:
     @property
     def ended(self) -> bool:
         """Has the upstream's terminal event come?"""
+        return self._final is not None
+
+    @property
+    def whole(self) -> bool:
+        """Is nothing missing any more? The terminal event says so."""
         return self._final is not None
 
     @property
@@ -169,7 +200,9 @@ class ResponsesTranslator:
         """Events for what arrived; see `Translator.feed`."""
         faithful = self._faithful
         for payload in self._intake.feed(data):
-            if faithful and payload.startswith(_FAITHFUL_DELTA % self._sequence):
+            if self._final is not None:
+                break  # nothing that follows the end belongs to the answer
+            if faithful and payload.startswith(_FAITHFUL_DELTA % self._sequence) and b'"stream_id"' not in payload:
                 self._events.append(payload)
                 self._said.append(payload)
                 self._sequence += 1
@@ -196,22 +229,30 @@ class ResponsesTranslator:
     def call_begun(self) -> bool:
         """Has a call been made or begun?"""
         kinds = [item.kind for item in self._items]
-        if not is_null(self._open):
-            kinds.append(_output_item(self._open).kind)
+        kinds += [open_.head.type or "" for open_ in self._open.values()]
         return any(kind in CALLS for kind in kinds)
 
     def interrupt(self) -> list[bytes]:
         """The answer ends here, steered; see `Translator.interrupt`."""
         self._final, self._final_status = _Response(incomplete_details=_STEERED), "response.incomplete"
-        if not is_null(self._open) and _output_item(self._open).kind == "message":
-            cut = cut_message(self._open, self._said)
-            if cut is not None:
-                for event in ended(cut, len(self._items), self._sequence):
-                    self._emit(event)
-                self._items.append(cut)
-        self._open, self._said = NULL, []
+        self._close_open("incomplete")
         taken, self._events = self._events, []
         return taken
+
+    def _close_open(self, status: str) -> None:
+        """Messages that are open are kept as far as they were said; an unfinished thought or call is dropped."""
+        said = by_index(self._said) if self._open else {}
+        for index, open_ in self._open.items():
+            if open_.head.type == "message":
+                kept = cut(open_.raw, said.get(index, ()), index, self._sequence, status)
+                if kept is not None:
+                    self._tell(*kept)
+        self._open, self._said = {}, []
+
+    def _tell(self, item: Item, events: Iterable[bytes]) -> None:
+        for event in events:
+            self._emit(event)
+        self._items.append(item)
 
     def result(self) -> Result:
         """The answer; see `Translator.result`."""
@@ -235,6 +276,7 @@ class ResponsesTranslator:
 
     def _emit(self, event: bytes) -> None:
         self._events.append(event)
+        self._said.append(event)
         self._sequence += 1
         self._has_output = True
 
@@ -276,22 +318,24 @@ class ResponsesTranslator:
             bytes(event.delta),
             extra,
         )
-        self._said.append(made)
         self._emit(made)
 
     def _pass(self, event: _Event, payload: bytes) -> None:
         # Right as it is: what is looked for stands at the start, since a nested object may have such a member too.
-        if payload.startswith(_RIGHT % (event.type.encode(), self._sequence)) and payload.endswith(b"}"):
+        right = _RIGHT % (event.type.encode(), self._sequence)
+        if payload.startswith(right) and payload.endswith(b"}") and event.stream_id is NULL:
             self._emit(payload)
             return
         members = _MEMBERS.decode(payload)
-        del members["type"]
-        members.pop("sequence_number", None)
+        for ours in ("type", "sequence_number", "stream_id"):
+            members.pop(ours, None)
         self._emit(encode({"type": event.type, "sequence_number": self._sequence, **self._place(event), **members}))
 
     def _index(self, event: _Event) -> int:
-        """llama.cpp sends no indices: items follow one another there, so that the open one is meant."""
-        return len(self._items) if event.output_index is None else event.output_index
+        """llama.cpp sends no indices: items follow one another there, so that the latest open one is meant."""
+        if event.output_index is not None:
+            return event.output_index
+        return next(reversed(self._open), self._next)
 
     def _place(self, event: _Event) -> dict[str, int]:
         """Where an event belongs; what it says itself counts more."""
@@ -303,14 +347,29 @@ class ResponsesTranslator:
         return place
 
     def _item_added(self, event: _Event, payload: bytes) -> None:
+        head = _HEAD.decode(event.item)
+        if event.output_index is None:
+            event.output_index = self._next
         self._pass(event, payload)
-        self._open, self._said = event.item, []
+        if not self._open:
+            self._said = []
+        self._open[self._take_index(event.output_index)] = _Open(event.item, head)
 
     def _item_done(self, event: _Event, payload: bytes) -> None:
         item = _output_item(event.item)
-        self._open, self._said = NULL, []
+        index = event.output_index = self._index(event)
         self._pass(event, payload)
+        self._open.pop(index, None)
+        if not self._open:
+            self._said = []
+        self._take_index(index)
+        self._done.append(_HEAD.decode(event.item))
         self._items.append(item)
+
+    def _take_index(self, index: int) -> int:
+        self._used.add(index)
+        self._next = max(self._next, index + 1)
+        return index
 
     def _lifecycle(self, event: _Event, payload: bytes) -> None:
         if not is_null(event.response) and self._upstream_id is None:
@@ -320,17 +379,26 @@ class ResponsesTranslator:
         final = _Response() if is_null(event.response) else _RESPONSE.decode(event.response)
         if final.status in _FAILED:
             raise stream_error(final.error)
-        if not self._items:
-            self._announce(final.output or ())
+        self._settle(final.output or ())
+        incomplete = event.type == "response.incomplete" or final.status == "incomplete"
+        self._close_open("incomplete" if incomplete else "completed")
         self._final, self._final_status = final, event.type
 
-    def _announce(self, output: Sequence[Raw]) -> None:
-        """Items that come whole, as the events that clients read items from."""
-        for index, raw in enumerate(output):
-            item = _output_item(raw)
-            for event in grown(item, index, self._sequence):
-                self._emit(event)
-            self._items.append(item)
+    def _settle(self, output: Sequence[Raw]) -> None:
+        """The events that items of the final output still lack: clients read items from their events."""
+        items = [_output_item(raw) for raw in output]
+        told = [*((head, _IS_DONE) for head in self._done), *((each.head, at) for at, each in self._open.items())]
+        said = by_index(self._said) if self._open else {}
+        for position, (item, at) in enumerate(zip(items, _recognised(output, told), strict=True)):
+            if at is None:
+                index = self._take_index(self._next if position in self._used else position)
+                self._tell(item, grown(item, index, self._sequence))
+            elif at != _IS_DONE:
+                del self._open[at]
+                self._tell(item, closed(item, said.get(at, ()), at, self._sequence))
+
+    def _drop(self, event: _Event, payload: bytes) -> None:
+        """An event that only breaks clients."""
 
     def _failed(self, event: _Event, payload: bytes) -> None:
         error = event.error if is_null(event.response) else _RESPONSE.decode(event.response).error
@@ -349,7 +417,7 @@ class ResponsesTranslator:
             raise stream_error(response.error)
         if response.output is None:
             raise LooplineError(Kind.UPSTREAM_GARBLED, "The upstream's answer is not a response.")
-        self._announce(response.output)
+        self._settle(response.output)
         self._final, self._upstream_id = response, response.id
 
 
@@ -363,7 +431,28 @@ _HANDLERS: Mapping[str, Callable[[ResponsesTranslator, _Event, bytes], None]] = 
     "response.incomplete": ResponsesTranslator._end,
     "response.failed": ResponsesTranslator._failed,
     "error": ResponsesTranslator._failed,
+    # Names that client libraries give to events of their own (protocol.md, section 10).
+    **dict.fromkeys(("raw", "close", "open", "event", "reconnecting", "reconnected"), ResponsesTranslator._drop),
 }
+
+
+def _recognised(output: Sequence[Raw], told: Sequence[tuple[_Head, int]]) -> list[int | None]:
+    """Where each item of `output` is among those told of: the number beside it, None for a new one.
+
+    By id, or by call id; else by type, in order: some servers give an item another id in the end.
+    """
+    heads = [_HEAD.decode(raw) for raw in output]
+    found: list[int | None] = [None] * len(heads)
+    left = dict(enumerate(told))
+    for name_of in _NAMES:
+        named: dict[str, deque[int]] = {}
+        for number, (head, _) in left.items():
+            named.setdefault(name_of(head), deque()).append(number)
+        for position, head in enumerate(heads):
+            name = name_of(head)
+            if found[position] is None and name and named.get(name):
+                found[position] = left.pop(named[name].popleft())[1]
+    return found
 
 
 def _output_item(raw: Raw) -> Item:
@@ -382,12 +471,9 @@ def _usage(raw: Raw) -> tuple[bytes, Tokens | None]:
         usage = None  # the answer is whole; only its price is unknown
     if usage is None:
         return b"null", None
-    tokens_in, tokens_out = usage.input_tokens or 0, usage.output_tokens or 0
-    tokens = Tokens(
-        input=tokens_in,
-        cached=(usage.input_tokens_details.cached_tokens or 0) if usage.input_tokens_details else 0,
-        output=tokens_out,
-        reasoning=(usage.output_tokens_details.reasoning_tokens or 0) if usage.output_tokens_details else 0,
-        total=usage.total_tokens if usage.total_tokens is not None else tokens_in + tokens_out,
-    )
+    cached = usage.input_tokens_details.cached_tokens if usage.input_tokens_details else None
+    reasoning = usage.output_tokens_details.reasoning_tokens if usage.output_tokens_details else None
+    tokens = counted(usage.input_tokens, cached, usage.output_tokens, reasoning, usage.total_tokens)
+    if tokens is None:
+        return b"null", None
     return events.usage(tokens.input, tokens.cached, tokens.output, tokens.reasoning, tokens.total), tokens

@@ -5,7 +5,7 @@ Source: Open Responses, item lifecycle; API reference, Responses, streaming even
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -30,6 +30,8 @@ _PARTS: Mapping[str, _Shape] = {
     "refusal": _Shape("refusal", "response.refusal", {}, {}),
     "reasoning_text": _Shape("text", "response.reasoning_text", {}, {}),
 }
+_PART_OF_EVENTS = {shape.events: part for part, shape in _PARTS.items()}
+_OF_PARTS = ("response.content_part.", *(f"{events}." for events in _PART_OF_EVENTS))
 # Item type → its member that streams, and the start of those events' names.
 _STREAMED: Mapping[str, tuple[str, str]] = {
     "function_call": ("arguments", "response.function_call_arguments"),
@@ -40,39 +42,147 @@ _STREAMED: Mapping[str, tuple[str, str]] = {
 def grown(item: Item, index: int, sequence: int) -> list[bytes]:
     """The events of one whole item, the first numbered `sequence`. Raises msgspec's errors for an item that is none."""
     members = _MEMBERS.decode(item.raw)
+    return _numbered(_events(item.kind, members, index), sequence)
+
+
+def _numbered(events: Iterable[tuple[str, dict[str, Any]]], sequence: int) -> list[bytes]:
     return [
-        encode({"type": kind, "sequence_number": sequence + number, **rest})
-        for number, (kind, rest) in enumerate(_events(item.kind, members, index))
+        encode({"type": kind, "sequence_number": number, **rest})
+        for number, (kind, rest) in enumerate(events, sequence)
     ]
 
 
-def ended(item: Item, index: int, sequence: int) -> list[bytes]:
-    """The events that close a message of one part whose deltas were all sent."""
-    members = _MEMBERS.decode(item.raw)
-    (part,) = members["content"]
-    shape = _PARTS[part["type"]]
-    at = {"item_id": members["id"], "output_index": index}
-    closing: list[tuple[str, dict[str, Any]]] = [
-        (f"{shape.events}.done", {**at, "content_index": 0, **shape.extra, shape.member: part[shape.member]}),
-        ("response.content_part.done", {**at, "content_index": 0, "part": part}),
-        ("response.output_item.done", {"output_index": index, "item": members}),
-    ]
-    return [
-        encode({"type": kind, "sequence_number": sequence + number, **rest})
-        for number, (kind, rest) in enumerate(closing)
-    ]
+class _Place(msgspec.Struct, gc=False):
+    output_index: int | None = None
 
 
-def cut_message(added: Raw, deltas: Sequence[bytes]) -> Item | None:
-    """A message as far as it was said: `added` as it was announced, and its delta events. None where nothing was."""
-    said = [_MEMBERS.decode(delta) for delta in deltas]
-    if not said:
+_PLACE = msgspec.json.Decoder(_Place)
+
+
+def by_index(said: Sequence[bytes]) -> dict[int, list[bytes]]:
+    """Events by the index of their item; one that names none goes with the one before it."""
+    found: dict[int, list[bytes]] = {}
+    index = 0
+    for event in said:
+        place = _PLACE.decode(event).output_index
+        index = index if place is None else place
+        found.setdefault(index, []).append(event)
+    return found
+
+
+def cut(
+    added: Raw, said: Sequence[bytes], index: int, sequence: int, status: str = "incomplete"
+) -> tuple[Item, list[bytes]] | None:
+    """A message as far as it was said, and the events that close what is open of it. None where nothing was said.
+
+    `added` is the item as it was announced, `said` its events since then.
+    """
+    growing = [(position, part) for position, part in sorted(_growing(said).items()) if part.part]
+    if not any(part.text for _, part in growing):
         return None
-    part_type = "refusal" if said[0]["type"].startswith("response.refusal") else "output_text"
-    shape = _PARTS[part_type]
-    part = {"type": part_type, shape.member: "".join(delta["delta"] for delta in said), **shape.empty}
-    members = {**_MEMBERS.decode(added), "status": "incomplete", "content": [part]}
-    return parse_item(encode(members), "output")
+    members = {**_MEMBERS.decode(added), "status": status, "content": [part.whole() for _, part in growing]}
+    at = {"item_id": members.get("id", ""), "output_index": index}
+    closing = [event for position, part in growing for event in part.closing({**at, "content_index": position})]
+    closing.append(("response.output_item.done", {"output_index": index, "item": members}))
+    return parse_item(encode(members), "output"), _numbered(closing, sequence)
+
+
+def closed(item: Item, said: Sequence[bytes], index: int, sequence: int) -> list[bytes]:
+    """The events that a whole item still lacks after it was announced and `said` was said of it."""
+    members = _MEMBERS.decode(item.raw)
+    return _numbered(_lacking(item.kind, members, index, said), sequence)
+
+
+def _lacking(
+    kind: str, item: dict[str, Any], index: int, said: Sequence[bytes]
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    at = {"item_id": item.get("id", ""), "output_index": index}
+    if kind in _STREAMED:
+        member, events = _STREAMED[kind]
+        of_it = [event for event in map(_MEMBERS.decode, said) if event["type"].startswith(f"{events}.")]
+        if not any(event["type"] == f"{events}.done" for event in of_it):
+            yield from _member(item, at, member, events, "".join(map(_delta, of_it)))
+    parts = item.get("content") if kind in ("message", "reasoning") else None
+    growing = _growing(said) if parts else {}
+    for position, part in enumerate(parts if isinstance(parts, list) else ()):
+        where = {**at, "content_index": position}
+        if position in growing and growing[position].part:
+            yield from growing[position].become(part).closing(where)
+        else:
+            yield from _part(part, where)
+    yield "response.output_item.done", {"output_index": index, "item": item}
+
+
+def _growing(said: Sequence[bytes]) -> dict[int, _Growing]:
+    parts: dict[int, _Growing] = {}
+    for event in map(_MEMBERS.decode, said):
+        if event["type"].startswith(_OF_PARTS):
+            position = event.get("content_index")
+            parts.setdefault(position if isinstance(position, int) else 0, _Growing()).take(event)
+    return parts
+
+
+def _delta(event: dict[str, Any]) -> str:
+    delta = event.get("delta")
+    return delta if isinstance(delta, str) else ""
+
+
+class _Growing:
+    """A part of an item, as far as its events tell."""
+
+    def __init__(self) -> None:
+        self.part: dict[str, Any] = {}
+        self.said: list[str] = []
+        self.is_told = self.is_done = False
+        self.owed = ""
+
+    @property
+    def text(self) -> str:
+        """What was said of it."""
+        return "".join(self.said)
+
+    def take(self, event: dict[str, Any]) -> None:
+        """Its next event."""
+        stem, _, verb = event["type"].rpartition(".")
+        if stem == "response.content_part":
+            part = event.get("part")
+            if isinstance(part, dict) and isinstance(part.get("type"), str):
+                self.part = part
+            self.is_done = verb == "done"
+        elif stem in _PART_OF_EVENTS:
+            shape = _PARTS[_PART_OF_EVENTS[stem]]
+            self.part = self.part or {"type": _PART_OF_EVENTS[stem], **shape.empty}
+            self.is_told = verb == "done"
+            if isinstance(event.get(shape.member), str) and self.is_told:
+                self.said = [event[shape.member]]
+            elif not self.is_told:
+                self.said.append(_delta(event))
+
+    def become(self, part: Any) -> _Growing:
+        """What the upstream says in the end that it is."""
+        shape = _PARTS.get(self.part["type"])
+        if isinstance(part, dict) and part.get("type") == self.part["type"]:
+            self.part = part
+            if shape is not None and isinstance(part.get(shape.member), str):
+                text, self.said = self.text, [part[shape.member]]
+                if part[shape.member].startswith(text) and not self.is_told:
+                    self.owed = part[shape.member][len(text) :]
+        return self
+
+    def whole(self) -> dict[str, Any]:
+        """The part, with the text that was said."""
+        shape = _PARTS.get(self.part["type"])
+        return self.part if shape is None else {**shape.empty, **self.part, shape.member: self.text}
+
+    def closing(self, at: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+        """The events that it still lacks."""
+        shape = _PARTS.get(self.part["type"])
+        if shape is not None and self.owed:
+            yield f"{shape.events}.delta", {**at, **shape.extra, "delta": self.owed}
+        if shape is not None and not self.is_told:
+            yield f"{shape.events}.done", {**at, **shape.extra, shape.member: self.text}
+        if not self.is_done:
+            yield "response.content_part.done", {**at, "part": self.whole()}
 
 
 def _events(kind: str, item: dict[str, Any], index: int) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -92,9 +202,14 @@ def _events(kind: str, item: dict[str, Any], index: int) -> Iterator[tuple[str, 
     yield "response.output_item.done", {"output_index": index, "item": item}
 
 
-def _member(item: dict[str, Any], at: dict[str, Any], member: str, events: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def _member(
+    item: dict[str, Any], at: dict[str, Any], member: str, events: str, said: str = ""
+) -> Iterator[tuple[str, dict[str, Any]]]:
     value = item.get(member, "")
-    yield f"{events}.delta", {**at, "delta": value}
+    if not said:
+        yield f"{events}.delta", {**at, "delta": value}
+    elif isinstance(value, str) and value.startswith(said) and value != said:
+        yield f"{events}.delta", {**at, "delta": value[len(said) :]}
     named = {"name": item.get("name", "")} if member == "arguments" else {}
     yield f"{events}.done", {**at, **named, member: value}
 

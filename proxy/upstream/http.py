@@ -238,7 +238,18 @@ def _timed_out(error: TimeoutError, request: HttpRequest, connect_s: float) -> L
 
 def _disconnected(error: Exception, request: HttpRequest) -> LooplineError:
     if isinstance(error, aiohttp.ClientConnectorError):
-        return LooplineError(Kind.UPSTREAM_UNREACHABLE, "The upstream refused the connection.", cause=repr(error))
+        return LooplineError(Kind.UPSTREAM_UNREACHABLE, _unconnected(error), cause=repr(error))
     return LooplineError(
         Kind.UPSTREAM_CLOSED, "The upstream closed the connection before it answered.", cause=repr(error)
     )
+
+
+def _unconnected(error: aiohttp.ClientConnectorError) -> str:
+    """Why there is no connection, in words that say what to look at."""
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        return "The upstream's host name could not be resolved."
+    if isinstance(error, aiohttp.ClientSSLError):
+        return "The upstream's certificate was not accepted, or it does not speak TLS."
+    if isinstance(error.os_error, ConnectionRefusedError):
+        return "The upstream refused the connection."
+    return f"The upstream could not be reached ({error.strerror or error.os_error})."

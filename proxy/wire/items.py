@@ -24,6 +24,7 @@ CALL_OF_OUTPUT: Mapping[str, str] = {
     "computer_call_output": "computer_call",
 }
 CALLS = frozenset(CALL_OF_OUTPUT.values())
+_PAIRED = CALLS | CALL_OF_OUTPUT.keys()
 
 
 class _Head(msgspec.Struct):
@@ -87,8 +88,11 @@ def pair_calls(open_calls: frozenset[str], items: Iterable[Item]) -> frozenset[s
     Raises `LooplineError` (unpaired_call, param `input`) for an output that answers no open call. Looks at the delta
     alone, so that its cost does not grow with the conversation.
     """
+    paired = [item for item in items if item.kind in _PAIRED]
+    if not paired:
+        return open_calls  # the same set: nodes share it, however long it is
     waiting = dict.fromkeys(open_calls)
-    for item in items:
+    for item in paired:
         if item.kind in CALLS and item.call_id and not item.unfinished:
             waiting[item.call_id] = None
         elif item.kind in CALL_OF_OUTPUT:
@@ -105,15 +109,9 @@ def pair_calls(open_calls: frozenset[str], items: Iterable[Item]) -> frozenset[s
 
 def calls_after(open_calls: frozenset[str], output: Iterable[Item]) -> frozenset[str]:
     """The calls open after an answer: those it made and did not answer itself, as upstreams with own tools do."""
-    waiting = set(open_calls)
-    for item in output:
-        if item.call_id is None or item.unfinished:
-            continue
-        if item.kind in CALLS:
-            waiting.add(item.call_id)
-        elif item.kind in CALL_OF_OUTPUT:
-            waiting.discard(item.call_id)
-    return frozenset(waiting)
+    answered = {item.call_id for item in output if item.kind in CALL_OF_OUTPUT and item.call_id}
+    made = {item.call_id for item in output if item.kind in CALLS and item.call_id and not item.unfinished}
+    return (open_calls | made) - answered if made or answered else open_calls
 
 
 def require_answers(open_calls: frozenset[str]) -> None:

@@ -33,7 +33,8 @@ BAD: dict[str, tuple[str | bytes, str | None, str | None]] = {
     "a duplicate of nothing": ("{}", "missing_required_parameter", "type"),
     "type null": ('{"type":null}', None, "type"),
     "type a number": ('{"type":1}', None, "type"),
-    "unknown type": ('{"type":"response.cancel"}', "unsupported_event_type", "type"),
+    "unknown type": ('{"type":"response.append"}', "unsupported_event_type", "type"),
+    "unknown type in another case": ('{"type":"Response.Create"}', "unsupported_event_type", "type"),
     "very long unknown type": (json.dumps({"type": "x" * 100_000}), "unsupported_event_type", "type"),
     "binary": (b'{"type":"response.create"}', "unsupported_binary_frame", None),
     "nested deep": (DEEP, "json_too_deep", None),
@@ -103,40 +104,46 @@ async def test_characters_of_every_plane_arrive_and_return(house: House, client:
     assert house.said() == [f"{text} [[say 1]]"]
 
 
-async def test_a_lane_is_refused_while_lanes_are_not_served(client: WireClient) -> None:
-    await client.create("hello", stream_id="lane-1")
-    error = await client.event()
-    assert (error["type"], error["status"], error["code"]) == ("error", 400, "invalid_stream_id")
-    assert error["param"] == "stream_id"
-    assert "stream_id" not in error
-    await client.works()
-
-
 async def test_a_null_lane_is_the_default_lane(client: WireClient) -> None:
     await client.send({"type": "response.create", "model": "simulated", "input": "[[say 1]]", "stream_id": None})
     assert (await client.collect()).kind == "response.completed"
 
 
-async def test_a_steer_is_answered_with_its_input(client: WireClient) -> None:
+async def test_an_unknown_type_is_named_and_so_are_the_known_ones(client: WireClient) -> None:
+    await client.send({"type": "session.update"})
+    message = (await client.answer())["message"]
+    assert "'session.update'" in message
+    assert all(known in message for known in ("response.create", "response.steer", "response.cancel"))
+
+
+async def test_a_steer_of_what_does_not_run_is_answered_with_its_input(client: WireClient) -> None:
     steer = {"type": "response.steer", "previous_response_id": "resp_1", "input": [user("stop")]}
     await client.send(steer)
     event = await client.answer()
     assert event["type"] == "response.steer.failed"
-    assert event["error"]["code"] == "steering_not_supported"
+    assert event["error"]["code"] == "response_not_found"
     assert event["steer"] == {"previous_response_id": "resp_1", "input": [user("stop")]}
     await client.works()
 
 
-async def test_a_steer_during_a_turn_leaves_the_turn_alone(house: House, client: WireClient) -> None:
+async def test_a_steer_that_cannot_be_read_leaves_the_turn_alone(house: House, client: WireClient) -> None:
     await client.create([user("[[stall 1]]")])
     recorded = await client.until("response.output_text.delta")
     running = recorded.events[0]["response"]["id"]
-    await client.send({"type": "response.steer", "previous_response_id": running, "input": "stop"})
+    await client.send({"type": "response.steer", "previous_response_id": running, "input": 5})
     event = await client.event()
     while event["type"].startswith("response.output_text"):
         event = await client.event()
     assert event["type"] == "response.steer.failed"
+    assert event["error"]["code"] == "invalid_input"
     assert not house.upstream.requests[-1].aborted
+
+
+async def test_a_cancel_of_nothing_is_an_error_and_the_socket_goes_on(client: WireClient) -> None:
+    await client.send({"type": "response.cancel", "response_id": "resp_1"})
+    error = await client.answer()
+    assert (error["status"], error["code"], error["param"]) == (404, "response_not_found", "response_id")
+    await client.works()
 
 
 async def test_response_processed_gets_no_answer(client: WireClient) -> None:

@@ -153,7 +153,7 @@ async def test_a_forgotten_response_is_replaced_by_the_whole_conversation(dialec
         async with app_server(codex) as server:
             await server.ask('[[say "First."]]')
             (session,) = house.server.sockets.sessions
-            for lane in session._lanes.values():
+            for lane in session._lanes:
                 lane.latest = None
             after = await server.ask('[[say "Second."]]')
             assert (after.status, after.messages) == ("completed", ["Second."])

@@ -11,6 +11,7 @@ import pytest_asyncio
 from proxy.app import Loopline
 from proxy.settings import load
 from proxy.tools import embedded
+from tests.program import READY, Program, loopline
 
 
 @pytest.fixture(scope="session")
@@ -35,3 +36,11 @@ async def server(llama: embedded.Embedded) -> AsyncIterator[Loopline]:
     flags = {"server.port": 0, "endpoints[0].url": llama.url, "models.default": embedded.MODEL}
     async with Loopline(load(None, flags, {})) as loopline:
         yield loopline
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def program(ready: embedded.Ready) -> AsyncIterator[Program]:
+    """`loopline serve --embedded`, on a port of its own."""
+    async with loopline("serve", "--port", "0", "--embedded") as running:
+        await running.prints(READY, 60)
+        yield running

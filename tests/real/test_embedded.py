@@ -138,3 +138,15 @@ async def test_the_template_renders_tools_calls_and_results(ready: Ready) -> Non
         "<|im_start|>user\n<tool_response>\nsunny\n</tool_response><|im_end|>\n"
         "<|im_start|>assistant\n"
     )
+
+
+async def test_its_defaults_keep_it_to_the_point(ready: Ready) -> None:
+    """A model this small goes on without end, unless it hears the words of its training and stays cool."""
+    async with Embedded(ready) as embedded, aiohttp.ClientSession() as http:
+        root = embedded.url.removesuffix("/v1")
+        async with http.post(f"{root}/apply-template", json={"messages": _say("Hello.")}) as response:
+            prompt = (await response.json())["prompt"]
+        async with http.get(f"{root}/props") as response:
+            defaults = (await response.json())["default_generation_settings"]["params"]
+    assert prompt.startswith("<|im_start|>system\nYou are a helpful AI assistant named SmolLM")
+    assert defaults["temperature"] == pytest.approx(0.1)

@@ -10,7 +10,7 @@ from types import TracebackType
 from proxy.conversation.chain import Node
 from proxy.conversation.memory import MemoryStore
 from proxy.errors import LooplineError
-from proxy.http_client import HttpRequest
+from proxy.http_client import HttpClient, HttpRequest
 from proxy.models.cache import CatalogCache
 from proxy.models.catalog import Names
 from proxy.session.turn import Services
@@ -133,7 +133,7 @@ class Recorder:
         await self.checkpoints.reach("drained")
 
 
-def services(client: ScriptedClient, store: MemoryStore, dialect: str = "chat") -> Services:
+def services(client: HttpClient, store: MemoryStore, dialect: str = "chat") -> Services:
     """What a turn uses, with everything scripted."""
     return Services(
         client=client,

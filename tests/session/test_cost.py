@@ -138,7 +138,7 @@ def _last_id(data: bytes) -> str:
 
 def test_the_outbox_tags_named_lanes_only() -> None:
     socket = QueueSocket()
-    outbox = Outbox(socket)
+    outbox = Outbox(socket, socket.drained, Tasks(lambda *_: None).spawn)
     outbox.send([b'{"type":"a"}'], "lane-1")
     outbox.send([b'{"type":"a"}'])
 

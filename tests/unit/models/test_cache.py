@@ -8,6 +8,7 @@ import pytest
 
 from proxy.errors import Kind, LooplineError
 from proxy.http_client import HttpRequest
+from proxy.models import cache
 from proxy.models.cache import CatalogCache
 from proxy.upstream.endpoint import Endpoint
 
@@ -167,7 +168,22 @@ async def test_a_list_that_came_before_it_went_down_counts(clock: Clock) -> None
     assert catalog.names == frozenset({"m"})
 
 
-async def test_a_silent_upstream_keeps_a_turn_waiting_for_seconds_and_not_minutes(clock: Clock) -> None:
-    upstream = Upstream(models=VLLM)
-    await CatalogCache(upstream, 300, clock).get(SHARED, "t", {})
-    assert (upstream.asked[0].first_byte_s, upstream.asked[0].idle_s) == (5.0, 5.0)
+@pytest.mark.parametrize("answered", [{}, {"models": 404}])
+async def test_a_silent_upstream_holds_a_turn_up_once_for_all_questions_together(
+    answered: dict[str, int], clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache, "_PATIENCE_S", 0.01)
+    upstream = Upstream(**answered)
+    upstream.hold = asyncio.Event()  # never set: no question is ever answered
+    catalog = await CatalogCache(upstream, 300, clock).get(SHARED, "t", {})
+    assert catalog.names is None
+    assert upstream.paths == ["models"]
+
+
+async def test_keys_that_somebody_makes_up_do_not_fill_the_memory(clock: Clock) -> None:
+    entry = b'{"id":"m","owned_by":"vllm","about":"%b"}' % (b"x" * 1_000_000)
+    upstream = Upstream(models=b'{"data":[' + entry + b"]}")
+    catalogs = CatalogCache(upstream, 300, clock)
+    for number in range(100):
+        await catalogs.get(OPEN, f"tenant {number}", {})
+    assert catalogs._kept.currsize <= cache._MAX_KEPT_BYTES

@@ -201,7 +201,7 @@ SOCKET = Run(214_700, 645_200, 94_374, 20, [0.14] * 21, 3.378, Parts(0.417, 1.05
 TABLE = """\
 Simulated link: 40 ms round trip, 20 Mbit/s up, 100 Mbit/s down.
 Upstream: simulated, 30 ms to the first token, then 1,000 tokens/s, 60 tokens an answer.
-Agent loop: 20 tool calls of 4.0 kB, 21 turns, 94.4 kB of history at the end.
+Agent loop: 20 tool calls of 16.0 kB, 21 turns, 94.4 kB of history at the end.
 
                        HTTP, full history        WebSocket, deltas        saved
 bytes sent up                  1,122.8 kB                 214.7 kB         81 %  5.2x

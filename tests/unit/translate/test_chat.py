@@ -383,7 +383,9 @@ def test_an_answer_goes_back_into_the_history_as_one_message() -> None:
     "payload",
     [
         b'{"choices":[{"delta":{"content":"\xff"}}]}',
-        b'{"choices":[{"delta":{"content":"\\ud800"}}]}',
+        b'{"choices":[{"delta":{"content":"\\ud800x"}}]}',
+        b'{"choices":[{"delta":{"content":"\\udc00"}}]}',
+        b'{"choices":[{"delta":{"content":"\\ud800"}}]}\n\ndata: {"choices":[{"delta":{"content":"x"}}]}',
         b'{"choices":' + b"[" * 100_000,
         b'{"usage":{"prompt_tokens":' + b"9" * 10_000 + b"}}x",
         b'{"choices":[{"index":NaN}]}',

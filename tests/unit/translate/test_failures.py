@@ -96,7 +96,7 @@ def test_how_long_to_wait_is_passed_on(headers: dict[str, str], seconds: float |
 
 def test_what_to_do_about_a_prompt_that_is_too_long_is_told_with_it() -> None:
     body = dumped({"error": {"message": "too long", "code": "context_length_exceeded"}})
-    assert upstream_error(400, {}, body, "Do this.").message == "too long Do this."
+    assert upstream_error(400, {}, body, "Do this.").message == "too long. Do this."
     assert upstream_error(400, {}, dumped({"error": {"message": "bad"}}), "Do this.").message == "bad"
 
 
