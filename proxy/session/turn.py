@@ -15,6 +15,7 @@ from proxy.errors import Kind, LooplineError
 from proxy.http_client import HttpClient, HttpResponse, read_all
 from proxy.models.cache import CatalogCache
 from proxy.models.catalog import RESPONSES, Catalog, Names
+from proxy.session.reading import read_next, read_tail
 from proxy.session.registry import RunningTurn
 from proxy.telemetry.observer import Observer, TurnRecord
 from proxy.translate.base import Result, Translator
@@ -32,9 +33,6 @@ from proxy.wire.items import calls_after, pair_calls, require_answers
 # created and in_progress come before anything that a translator makes.
 _FIRST_SEQUENCE = 2
 _MAX_ERROR_BODY_BYTES = 256 * 1024
-# How long the end of an answer may lag behind its last event before the connection is given up.
-_TAIL_S = 1.0
-
 # Our own refusals and a client's own wish say nothing about the parent: it stays (ARCHITECTURE, eviction).
 _KEEPS_PARENT = frozenset({Kind.QUEUE_FULL, Kind.SHUTTING_DOWN, Kind.CANCELLED})
 
@@ -177,7 +175,7 @@ class Turn:
                     self._whole = True
                     record.upstream_end_s = services.clock()
                     await self._conclude(running, translator.result(), open_calls)
-                    await _read_tail(response)
+                    await read_tail(response)
                     return
             except TimeoutError:
                 if not self._steered or self._whole:
@@ -257,7 +255,7 @@ class Turn:
     async def _relay(self, running: RunningTurn, response: HttpResponse, translator: Translator) -> list[bytes]:
         """Pass on what arrives until the answer's last event; its own events are returned, not yet published."""
         size, limit, record = 0, self._services.max_output_bytes, self._record
-        while data := await response.read():
+        while data := await read_next(response, translator):
             self._stop_if_steered()
             size += len(data)
             if size > limit:
@@ -388,13 +386,3 @@ def _owed(translator: Translator) -> list[bytes]:
         return translator.feed(b"")
     except LooplineError:
         return []
-
-
-async def _read_tail(response: HttpResponse) -> None:
-    """Read to the end what follows the last event, so that the connection can serve again."""
-    try:
-        async with asyncio.timeout(_TAIL_S):
-            while await response.read():
-                pass
-    except (LooplineError, TimeoutError):
-        pass  # the answer was whole; only the connection is lost

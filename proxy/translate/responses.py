@@ -7,6 +7,7 @@ upstream passes undecoded.
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -110,6 +111,8 @@ _DELTAS: Mapping[str, bytes] = {
 _HAS_PART = ("response.content_part.", "response.output_text.", "response.refusal.", "response.reasoning_text.")
 _FAILED = frozenset({"failed", "cancelled"})
 _FAITHFUL_DELTA = b'{"type":"response.output_text.delta","sequence_number":%d,'
+# What an event may be called that we do not know: it stands in `event:` lines as it is.
+_NAME = re.compile(r"[\w.:/-]{1,128}")
 _IS_DONE = -1
 _NAMES: Sequence[Callable[[_Head], str]] = (
     lambda head: head.id or "",
@@ -295,7 +298,7 @@ class ResponsesTranslator:
                 self._delta(event)
             elif not event.type and not is_null(event.error):
                 raise stream_error(event.error)
-            elif event.type:
+            elif _NAME.fullmatch(event.type):
                 self._pass(event, payload)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
             if not payload.strip():

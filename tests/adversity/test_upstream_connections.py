@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
+import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+
+import pytest
 
 from tests.house import House, house_before, open_house
 from tests.raw_upstream import DONE, HEAD, LAST, WHOLE, Answer, Connection, RawUpstream, coded, event, raw_upstream
@@ -158,3 +162,23 @@ async def test_what_came_in_the_read_that_failed_is_still_told() -> None:
         recorded = await client.turn("hello")
         assert recorded.kind == "response.failed"
         assert "response.output_text.delta" in recorded.kinds
+
+
+@pytest.mark.parametrize("end", ["reset", "open"])
+async def test_an_answer_whose_end_fails_or_never_comes_is_whole_all_the_same(end: str) -> None:
+    held = asyncio.Event()
+
+    async def answer(connection: Connection) -> None:
+        connection.writer.write(HEAD + event("all said", "stop"))
+        await connection.writer.drain()
+        if end == "reset":
+            raw = connection.writer.get_extra_info("socket")
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            connection.writer.transport.abort()
+        else:
+            await held.wait()
+
+    async with before(answer) as (house, _), house.connect() as client:
+        recorded = await client.turn([user("go")])
+        held.set()
+        assert (recorded.kind, recorded.text) == ("response.completed", "all said")

@@ -59,6 +59,7 @@ MAY_DO_IO = (
     "proxy/session/session.py",
     "proxy/session/registry.py",
     "proxy/session/outbox.py",
+    "proxy/session/reading.py",
     "proxy/session/tasks.py",
     "proxy/upstream/http.py",
     "proxy/server/*",

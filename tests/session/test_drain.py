@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from tests.session.test_playbook import Move, Play
+from tests.session.play import Move, Play
 
 FAR_S = 600.0
 

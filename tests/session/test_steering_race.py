@@ -84,6 +84,15 @@ ANSWERS: dict[str, tuple[str, list[bytes]]] = {
 }
 
 
+class Unhurried(Checkpoints):
+    """Each wait takes a few steps, as one on a network would: a timer can go off meanwhile."""
+
+    async def reach(self, name: str) -> None:
+        for _ in range(2):
+            await asyncio.sleep(0)
+        await super().reach(name)
+
+
 @dataclass
 class Play:
     """A socket before a scripted upstream. `step` lets the event loop go round once."""
@@ -95,7 +104,7 @@ class Play:
     crashes: list[BaseException] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        checkpoints = Checkpoints()
+        checkpoints = Unhurried()
         self.client = ScriptedClient(checkpoints, self.answer)
         self.tasks = Tasks(lambda _, error: self.crashes.append(error))
         self.registry = Registry(self.tasks)
@@ -249,7 +258,7 @@ async def test_steers_that_come_together_make_one_successor_in_their_order(name:
 async def test_a_steer_at_any_moment_and_something_else_about_then(name: str, other: str) -> None:
     dialect, answer = ANSWERS[name]
     steps = await length(name)
-    for first, later in itertools.product(range(2, steps), (-2, -1, 0, 1, 2, 3, 5, 8)):
+    for first, later in itertools.product(range(2, steps, 2), (-3, -1, 0, 1, 2, 5)):
         second = first + later
         moments = {first: ["steer NOW"], second: [other]} if first != second else {first: ["steer NOW", other]}
         play = Play(dialect, answer, False)

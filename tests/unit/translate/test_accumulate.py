@@ -1,14 +1,20 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Callable, Iterable
+from functools import partial
+from types import FrameType
 from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.errors import Kind, LooplineError
-from proxy.translate.accumulate import COMPLETED, INCOMPLETE, Answer
+from proxy.translate import accumulate
+from proxy.translate.accumulate import COMPLETED, INCOMPLETE, MAX_CALLS, Answer
 from proxy.wire import server_events as events
 from tests.conformance.schema import check_turn
 from tests.unit.strategies import TEXT
@@ -273,3 +279,120 @@ def test_a_long_answer_behind_an_unfinished_call_is_not_lost_and_not_slow() -> N
             answer.text(say.delta)
     answer.close()
     assert json.loads(answer.items[1].raw)["content"][0]["text"] == "x" * 20_000
+
+
+# --- work, counted ---
+
+
+def lines_run(work: Callable[[], object]) -> int:
+    """Lines of accumulate.py that `work` runs: each step of a comprehension or a loop is one."""
+    count = 0
+
+    def tracer(frame: FrameType, event: str, arg: object) -> Any:
+        nonlocal count
+        if frame.f_code.co_filename != accumulate.__file__:
+            return None
+        count += event == "line"
+        return tracer
+
+    before = sys.gettrace()
+    sys.settrace(tracer)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+def feed(says: Iterable[Say]) -> Answer:
+    answer = Answer(SEED, 0)
+    for say in says:
+        if say.kind == "call":
+            answer.call(say.key, say.call_id, say.name, say.delta)
+        else:
+            answer.text(say.delta)
+    answer.close()
+    return answer
+
+
+def behind_an_open_call(size: int) -> list[Say]:
+    return [Say("call", '{"a":{}', 0, "c", "f"), *(Say("call", "{}", key, f"c{key}", "f") for key in range(1, size))]
+
+
+def named_last(size: int) -> list[Say]:
+    return [*(Say("call", "x", 0) for _ in range(size)), Say("call", "", 0, "c", "f")]
+
+
+def pieces_of_many_calls(size: int) -> list[Say]:
+    return [Say("call", "{", key % 9, f"c{key % 9}", "f") for key in range(size)]
+
+
+def texts_and_calls(size: int) -> list[Say]:
+    said = [Say("call", "{", 0, "c", "f")]
+    for key in range(1, size):
+        said += [Say("text", "a"), Say("call", "{}", key, f"c{key}", "f")]
+    return said
+
+
+@pytest.mark.parametrize("says", [behind_an_open_call, named_last, pieces_of_many_calls, texts_and_calls])
+def test_what_waits_costs_as_much_as_it_is_long(says: Callable[[int], list[Say]]) -> None:
+    short, long = (lines_run(partial(feed, says(size))) for size in (50, 500))
+    assert long < 12 * short
+
+
+def test_arguments_are_decoded_once_however_many_pieces_end_like_an_object(monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded: list[int] = []
+
+    class Json:
+        @staticmethod
+        def decode(text: str) -> Any:
+            decoded.append(len(text))
+            return json.loads(text)
+
+    monkeypatch.setattr(msgspec, "json", Json)
+    pieces = ['{"a":[{"b":"}"}', *([',{"b":"}"}'] * 300), "]", "}"]
+    whole = "".join(pieces)
+    says = [Say("call", pieces[0], 0, "c", "f"), Say("call", "{}", 1, "d", "g")]
+    for piece in pieces[1:]:
+        says += [Say("call", piece, 0), Say("call", "", 1)]
+    feed(says)
+    assert sum(decoded) <= len(whole) + 2
+
+
+@given(ARGUMENTS, st.integers(1, 3))
+@settings(deadline=None, max_examples=100)
+def test_an_object_is_whole_with_its_last_piece_and_not_before(arguments: str, size: int) -> None:
+    """What waits behind a call is written as soon as more comes after the call is whole."""
+    answer = Answer(SEED, 0)
+    answer.call(0, "c", "f", "")
+    answer.text("after")
+    pieces = [arguments[at : at + size] for at in range(0, len(arguments), size)]
+    for piece in pieces:
+        assert answer.items == []
+        answer.call(0, "", "", piece)
+        answer.text("x")
+    assert [json.loads(item.raw)["arguments"] for item in answer.items] == [arguments]
+
+
+@pytest.mark.parametrize(
+    "pieces", [["{}", "}"], ["{", "]", "{}"], ["1", "{}"], ["{} x", "{}"], ["[1]"], ['{"a" ', "}"]]
+)
+def test_what_is_no_object_is_kept_until_the_end(pieces: list[str]) -> None:
+    answer = Answer(SEED, 0)
+    for number, piece in enumerate(pieces):
+        answer.call(0, "c", "f" if number == 0 else "", piece)
+    answer.call(1, "d", "", "")  # without a name it closes nothing
+    answer.text("after")
+    answer.call(1, "", "g", "")
+    answer.close()
+    assert json.loads(answer.items[0].raw)["arguments"] == "".join(pieces)
+
+
+def test_calls_without_end_are_the_upstreams_fault() -> None:
+    answer = Answer(SEED, 0)
+    for key in range(MAX_CALLS):
+        answer.call(key, "", "f", "{}")
+    with pytest.raises(LooplineError) as raised:
+        answer.call(MAX_CALLS, "", "f", "{}")
+    assert raised.value.kind is Kind.UPSTREAM_GARBLED
+    answer.call(MAX_CALLS - 1, "", "", " ")  # one that is there already may go on

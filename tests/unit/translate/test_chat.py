@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from proxy.errors import Kind, LooplineError
+from proxy.translate.halves import Halves
 from tests.conformance.schema import check_turn
 from tests.unit.translate.turns import (
     DONE,
@@ -163,6 +164,12 @@ def test_a_stream_of_text_is_a_completed_message_with_its_usage() -> None:
         (None, None),
         ("many", None),
         ({"prompt_tokens": "7"}, None),
+        ({"prompt_tokens": -5, "completion_tokens": 5, "total_tokens": -1}, (0, 5, 5)),
+        ({"prompt_tokens": int("9" * 400), "completion_tokens": 5}, None),
+        ({"prompt_tokens": 2**53, "completion_tokens": 1}, None),
+        ({"prompt_tokens": 2**53, "completion_tokens": 0}, (2**53, 0, 2**53)),
+        ({"prompt_tokens": 7, "completion_tokens": 5, "total_tokens": 2**60}, None),
+        ({"prompt_tokens": 7, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 2**60}}, None),
     ],
 )
 def test_usage_as_far_as_it_can_be_read(usage: Any, counts: tuple[int, int, int] | None) -> None:
@@ -195,6 +202,84 @@ def test_other_ends_are_completions(reason: str) -> None:
 @pytest.mark.parametrize("reason", ["abort", "error"])
 def test_an_answer_that_the_engine_gave_up_is_a_failure(reason: str) -> None:
     assert failure(chunk(content="x"), chunk(reason), DONE).kind is Kind.UPSTREAM_FAILED
+
+
+@pytest.mark.parametrize("reason", ["stop", "length", "tool_calls"])
+@pytest.mark.parametrize("tail", [b"", b": ping\n\n", b'data: {"choices":[],"usa'])
+def test_an_answer_is_whole_with_its_finish_reason_whatever_reading_does_then(reason: str, tail: bytes) -> None:
+    translator = chat()
+    assert not translator.whole
+    translator.feed(sse(chunk(content="x")))
+    assert not translator.whole
+    translator.feed(sse(chunk(reason)) + tail)
+    assert (translator.whole, translator.ended) == (True, False)
+    translator.finish()
+    assert translator.result().items
+
+
+def test_an_engine_that_gave_up_is_whole_and_no_answer() -> None:
+    translator = chat()
+    translator.feed(sse(chunk(content="x"), chunk("abort")))
+    assert translator.whole
+    with pytest.raises(LooplineError):
+        translator.finish()
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_nothing_after_the_end_belongs_to_the_answer(apart: bool) -> None:
+    after = sse(chunk(content="more"), b"{broken", {"error": {"message": "late"}})
+    reads = [sse(chunk(content="x"), chunk("stop"), DONE), after]
+    translator = chat()
+    made = [event for read in (reads if apart else [b"".join(reads)]) for event in translator.feed(read)]
+    translator.finish()
+    assert not any(b"more" in event for event in made)
+    assert json.loads(translator.result().items[0].raw)["content"][0]["text"] == "x"
+
+
+def both(delta: Any, finish: str | None = None, **message: Any) -> Event:
+    return {"choices": [{"index": 0, "delta": delta, "message": message, "finish_reason": finish}]}
+
+
+@pytest.mark.parametrize("delta", [{}, None, {"role": "assistant"}, {"content": ""}, {"tool_calls": []}])
+def test_a_message_counts_where_the_delta_beside_it_says_nothing(delta: Any) -> None:
+    assert text(answered(both(delta, content="Hel"), both(delta, "stop", content="lo"), DONE)) == "Hello"
+
+
+def test_a_message_that_repeats_what_the_deltas_said_is_not_said_again() -> None:
+    told = answered(chunk(content="Hel"), both({"content": "lo"}, content="Hello"), both({}, "stop", content="Hello"))
+    assert text(told) == "Hello"
+
+
+SPLIT = [rb"a\ud83d", rb"\ude00b\uD83D", rb"\uDE00"]
+
+
+@pytest.mark.parametrize("member", ["content", "reasoning_content", "reasoning", "refusal"])
+def test_a_character_cut_in_two_is_one_character(member: str) -> None:
+    pieces = [b'{"choices":[{"delta":{"%b":"%b"}}]}' % (member.encode(), piece) for piece in SPLIT]
+    told = answered(*pieces, chunk(**{member: "c"}), chunk("stop"), DONE)
+    (part,) = output(told)[0]["content"]
+    assert (part.get("text") or part.get("refusal")) == "a😀b😀c"
+
+
+def test_a_character_cut_in_two_within_arguments_goes_to_its_own_call() -> None:
+    call = b'{"choices":[{"delta":{"tool_calls":[{"index":%d,"id":"c%d","function":{"name":"f","arguments":"%b"}}]}}]}'
+    pieces = [
+        call % (0, 0, rb"{\"a\":\"\ud83d"), call % (1, 1, rb"{\"b\":\"\ud83d"),
+        call % (0, 0, rb"\ude00\"}"), call % (1, 1, rb"\ude01\"}"),
+    ]  # fmt: skip
+    assert [made[2] for made in calls(answered(*pieces, chunk("stop"), DONE))] == ['{"a":"😀"}', '{"b":"😁"}']
+
+
+def test_an_answer_cut_within_a_character_ends_before_it() -> None:
+    told = answered(chunk(content="a"), rb'{"choices":[{"delta":{"content":"b\ud83d"}}]}', chunk("length"), DONE)
+    assert (text(told), told[-1]["type"]) == ("ab", "response.incomplete")
+
+
+def test_chunks_that_are_whole_are_never_decoded_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    mended: list[bytes] = []
+    monkeypatch.setattr(Halves, "mend", lambda _, payload: mended.append(payload))
+    answered(chunk(content="😀"), rb'{"choices":[{"delta":{"content":"\ud83d\ude00"}}]}', chunk("stop"), DONE)
+    assert mended == []
 
 
 def test_no_done_is_needed_after_a_finish_reason() -> None:

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.errors import Kind, LooplineError
+from proxy.translate import chat_items
 from proxy.translate.chat_items import encode_items
 from tests.unit.strategies import dumped, json_values
 from tests.unit.translate.turns import Event, items
@@ -122,6 +123,24 @@ def test_another_answer_is_another_message() -> None:
     ]
     rounds = messages(called("a"), returned("a"), called("b"), returned("b"), said("end"))
     assert [each["role"] for each in rounds] == ["assistant", "tool", "assistant", "tool", "assistant"]
+
+
+def test_what_an_answer_says_in_pieces_is_joined_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Adding each piece to the text so far would copy all of it, each time."""
+    added: list[int] = []
+
+    class Text(str):
+        __slots__ = ()
+
+        def __radd__(self, before: str) -> str:
+            added.append(len(before))
+            return Text("".join((before, self)))
+
+    flat = chat_items._flat
+    monkeypatch.setattr(chat_items, "_flat", lambda *given_: Text(flat(*given_)))
+    (made, _) = messages(called("a"), *[said("x" * 100)] * 50, returned("a"))
+    assert made["content"] == "x" * 5000
+    assert sum(added) <= 5000
 
 
 def test_a_refusal_in_the_history_is_text() -> None:

@@ -210,6 +210,90 @@ def test_items_that_only_the_end_tells_are_told_as_events_too() -> None:
     assert [event["sequence_number"] for event in told] == list(range(len(told)))
 
 
+def is_told_as_it_ended(told: list[Event], *wanted: Event) -> None:
+    """Each item is added once, done once, and the output is the items that were done, in order."""
+    check_turn(told)
+    kinds = [event["type"] for event in told]
+    done = [event["item"] for event in told if event["type"] == "response.output_item.done"]
+    assert done == output(told) == list(wanted)
+    assert kinds.count("response.output_item.added") == len(wanted)
+
+
+def test_items_that_only_the_end_tells_are_told_although_others_were_done() -> None:
+    end = ended(output=[MESSAGE, CALL])
+    is_told_as_it_ended(answered(*begun(), *message_events(), end), MESSAGE, CALL)
+    one, two = {**CALL, "id": "fc_2", "call_id": "c2"}, {**CALL, "id": "fc_3", "call_id": "c3"}
+    is_told_as_it_ended(answered(*message_events(), ended(output=[MESSAGE, one, two])), MESSAGE, one, two)
+
+
+@pytest.mark.parametrize("events", [message_events(), call_events(0)], ids=["message", "call"])
+@pytest.mark.parametrize("indexed", [True, False])
+@pytest.mark.parametrize("end", range(1, 8))
+def test_an_item_that_was_left_open_gets_the_events_that_it_lacks(events: list[Event], indexed: bool, end: int) -> None:
+    item = events[-1]["item"]
+    stream = [each if indexed else {k: v for k, v in each.items() if not k.endswith("_index")} for each in events]
+    told = answered(*begun(), *stream[:end], ended(output=[item]))
+    is_told_as_it_ended(told, item)
+    deltas = [event["delta"] for event in told if event["type"].endswith(".delta")]
+    assert "".join(deltas) == ("Hello" if item is MESSAGE else "{}")
+
+
+def test_items_left_open_side_by_side_are_closed_each_with_its_own() -> None:
+    first, second = message_events()[:3], call_events()[:2]
+    told = play(responses(), [sse(*first, *second, ended(output=[MESSAGE, CALL]))])
+    done = [event["item"] for event in told if event["type"] == "response.output_item.done"]
+    assert done == output(told) == [MESSAGE, CALL]
+    assert [event["delta"] for event in told if event["type"].endswith(".delta")] == ["Hel", "{}", "lo"]
+
+
+def test_a_message_left_open_that_the_end_does_not_tell_is_kept_as_far_as_it_was_said() -> None:
+    told = answered(*message_events()[:4], ended())
+    is_told_as_it_ended(told, MESSAGE)
+
+
+def test_an_item_with_another_id_in_the_end_is_not_told_twice() -> None:
+    drifted = ended(output=[{**MESSAGE, "id": "msg_9"}, {**CALL, "id": "fc_9"}])
+    is_told_as_it_ended(answered(*message_events(), *call_events(), drifted), MESSAGE, CALL)
+
+
+def test_an_item_before_those_that_were_done_is_told_after_them() -> None:
+    thought = {"type": "reasoning", "id": "rs_1", "summary": []}
+    told = play(responses(), [sse(*message_events(1), ended(output=[thought, MESSAGE]))])
+    done = [event for event in told if event["type"] == "response.output_item.done"]
+    assert [event["item"] for event in done] == output(told) == [MESSAGE, thought]
+    assert [event["output_index"] for event in done] == [1, 0]
+
+
+def test_nothing_after_the_end_belongs_to_the_answer() -> None:
+    for faithful in (False, True):
+        translator = responses(faithful=faithful)
+        late = b'{"type":"response.output_text.delta","sequence_number":2,"item_id":"m","delta":"late"}'
+        assert not translator.whole
+        assert translator.feed(sse(ended(), late, {"type": "error", "message": "late"}, b"{")) == []
+        assert translator.whole
+        assert translator.finish() == []
+
+
+@pytest.mark.parametrize("name", ["raw", "close", "open", "event", "reconnecting", "reconnected", 'a"b', "a b", "x\n"])
+def test_events_that_break_clients_do_not_pass(name: str) -> None:
+    assert responses().feed(sse({"type": name, "sequence_number": 2, "x": 1})) == []
+
+
+@pytest.mark.parametrize("faithful", [False, True])
+@pytest.mark.parametrize(
+    "event",
+    [
+        b'{"type":"slug:x","sequence_number":2,"stream_id":"theirs","n":1}',
+        b'{"type":"slug:x","sequence_number":2,"stream\\u005fid":null}',
+        b'{"type":"response.output_text.delta","sequence_number":2,"item_id":"m","delta":"a","stream_id":"theirs"}',
+        b'{"type":"response.output_item.added","sequence_number":2,"stream_id":"theirs","item":{"type":"x"}}',
+    ],
+)
+def test_an_upstreams_lane_never_reaches_a_client(faithful: bool, event: bytes) -> None:
+    (made,) = responses(faithful=faithful).feed(sse(event))
+    assert "stream_id" not in json.loads(made)
+
+
 @pytest.mark.parametrize("cut", [1, 9, 10_000])
 def test_one_json_document_instead_of_a_stream_is_an_answer(cut: int) -> None:
     body = json.dumps(
@@ -261,6 +345,13 @@ def test_usage_as_far_as_it_can_be_read(usage: Any) -> None:
     told = answered(*message_events(), ended(usage=usage))
     got = told[-1]["response"]["usage"]
     assert got is None or got["total_tokens"] == 0
+
+
+def test_counts_that_no_upstream_can_mean_are_not_passed_on() -> None:
+    below = answered(*message_events(), ended(usage={"input_tokens": -5, "output_tokens": 3, "total_tokens": -2}))
+    assert [below[-1]["response"]["usage"][f"{name}_tokens"] for name in ("input", "output", "total")] == [0, 3, 3]
+    for absurd in ({"input_tokens": 10**399}, {"output_tokens_details": {"reasoning_tokens": 2**53 + 1}}):
+        assert answered(*message_events(), ended(usage=absurd))[-1]["response"]["usage"] is None
 
 
 @pytest.mark.parametrize("item", [7, None, {}, {"type": 7}, []])
