@@ -38,14 +38,13 @@ test: $(STAMP) ## Lint, format check, types, tests with coverage (all but real a
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	$(BIN)/pytest --cov --cov-report=term $(ARGS)
+	$(BIN)/pytest -n auto --dist loadfile --cov --cov-report=term $(ARGS)
 
-# pytest exits with 5 when it has collected no test at all: nothing to run is not a failure.
 test-real: $(STAMP) ## Tests against a real inference server
-	$(BIN)/pytest -m real $(ARGS) || [ $$? -eq 5 ]
+	$(BIN)/pytest -m real $(ARGS)
 
 test-clients: $(STAMP) ## Tests that drive real client programs
-	$(BIN)/pytest -m clients $(ARGS) || [ $$? -eq 5 ]
+	$(BIN)/pytest -m clients $(ARGS)
 
 run: $(SERVES) ## Serve in front of a small real model, of UPSTREAM=http://host:8000/v1, or scripted with SIMULATE=1
 	@$(BIN)/loopline serve $(if $(UPSTREAM),--upstream $(UPSTREAM),$(if $(SIMULATE),--simulate,--embedded)) $(ARGS)

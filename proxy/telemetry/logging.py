@@ -65,7 +65,7 @@ class _Writer:
         self._lines: queue.Queue[str] = queue.Queue(max_lines)
         self._dropped = 0
         threading.Thread(target=self._run, name="log", daemon=True).start()
-        atexit.register(self._flush)
+        atexit.register(self.flush)
 
     def write(self, line: str) -> None:
         """Put a line in the queue."""
@@ -88,8 +88,8 @@ class _Writer:
             finally:
                 self._lines.task_done()
 
-    def _flush(self) -> None:
-        """At exit: give the thread a moment for what is left."""
+    def flush(self) -> None:
+        """Give the thread a moment for what is left."""
         done = threading.Thread(target=self._lines.join, daemon=True)
         done.start()
         done.join(_FLUSH_S)
@@ -105,6 +105,7 @@ class _Logger:
 class _LoggerFactory:
     def __init__(self, writer: _Writer) -> None:
         self._logger = _Logger(writer)
+        self.flush = writer.flush
 
     def __call__(self, *_: Any) -> _Logger:
         return self._logger

@@ -8,22 +8,32 @@ upstream passes undecoded.
 from __future__ import annotations
 
 import re
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 import msgspec
 
 from proxy.errors import Kind, LooplineError
-from proxy.translate.base import STEERED, Body, Result, Tokens, counted
+from proxy.translate.base import STEERED, Body, Result
 from proxy.translate.failures import stream_error
 from proxy.translate.intake import Intake
+from proxy.translate.responses_events import (
+    EVENT,
+    HEAD,
+    MEMBERS,
+    RESPONSE,
+    Event,
+    Head,
+    Open,
+    Response,
+    output_item,
+    read_usage,
+    recognised,
+)
 from proxy.translate.tools import Tools
 from proxy.translate.whole import by_index, closed, cut, grown
-from proxy.wire import server_events as events
 from proxy.wire.client_events import Create
 from proxy.wire.codec import NULL, Raw, encode, is_null
-from proxy.wire.items import CALLS, Item, parse_item, string
+from proxy.wire.items import CALLS, Item, string
 from proxy.wire.sse import DONE
 
 # Members that are ours, or that mean nothing to an upstream that keeps no state.
@@ -44,62 +54,6 @@ _OURS = frozenset(
 _FUNCTION_ONLY = frozenset({"function", "custom"})
 
 
-class _Event(msgspec.Struct, gc=False):
-    type: str = ""
-    response: Raw = NULL
-    item: Raw = NULL
-    error: Raw = NULL
-    code: Raw = NULL
-    message: Raw = NULL
-    delta: Raw = NULL
-    stream_id: Raw = NULL
-    logprobs: Raw = NULL
-    item_id: str | None = None
-    output_index: int | None = None
-    content_index: int | None = None
-
-
-class _Head(msgspec.Struct, gc=False):
-    id: str | None = None
-    call_id: str | None = None
-    type: str | None = None
-
-
-class _Open(NamedTuple):
-    """An item that was added and is not done, and what tells it from others."""
-
-    raw: Raw
-    head: _Head
-
-
-class _Details(msgspec.Struct, gc=False):
-    cached_tokens: int | None = None
-    reasoning_tokens: int | None = None
-
-
-class _Usage(msgspec.Struct, gc=False):
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    total_tokens: int | None = None
-    input_tokens_details: _Details | None = None
-    output_tokens_details: _Details | None = None
-
-
-class _Response(msgspec.Struct, gc=False):
-    id: str | None = None
-    status: str | None = None
-    output: list[Raw] | None = None
-    usage: Raw = NULL
-    error: Raw = NULL
-    incomplete_details: Raw = NULL
-
-
-_EVENT = msgspec.json.Decoder(_Event | None)
-_RESPONSE = msgspec.json.Decoder(_Response)
-_USAGE = msgspec.json.Decoder(_Usage | None)
-_MEMBERS = msgspec.json.Decoder(dict[str, Raw])
-_HEAD = msgspec.json.Decoder(_Head)
-
 # Deltas re-made from a typed decode: type → what else the event must hold.
 _DELTAS: Mapping[str, bytes] = {
     "response.output_text.delta": b',"logprobs":[]',
@@ -114,11 +68,6 @@ _FAITHFUL_DELTA = b'{"type":"response.output_text.delta","sequence_number":%d,'
 # What an event may be called that we do not know: it stands in `event:` lines as it is.
 _NAME = re.compile(r"[\w.:/-]{1,128}")
 _IS_DONE = -1
-_NAMES: Sequence[Callable[[_Head], str]] = (
-    lambda head: head.id or "",
-    lambda head: head.call_id or "",
-    lambda head: "" if head.call_id else head.type or "",
-)
 _RIGHT = b'{"type":"%b","sequence_number":%d,'
 _STEERED = Raw(encode({"reason": STEERED}))
 _INCOMPLETE_BY_LENGTH = b'{"reason":"max_output_tokens"}'
@@ -147,12 +96,12 @@ class ResponsesTranslator:
         self._intake = Intake(max_event_bytes)
         self._events: list[bytes] = []
         self._items: list[Item] = []
-        self._open: dict[int, _Open] = {}  # items that were added and are not done, by their index
+        self._open: dict[int, Open] = {}  # items that were added and are not done, by their index
         self._said: list[bytes] = []  # events since the first of them, decoded only if the turn ends without their end
-        self._done: list[_Head] = []  # one for each of the items
+        self._done: list[Head] = []  # one for each of the items
         self._used: set[int] = set()  # indices that items have
         self._next = 0  # above all of them
-        self._final: _Response | None = None
+        self._final: Response | None = None
         self._final_status = ""
         self._upstream_id: str | None = None
         self._sequence = sequence
@@ -237,7 +186,7 @@ class ResponsesTranslator:
 
     def interrupt(self) -> list[bytes]:
         """The answer ends here, steered; see `Translator.interrupt`."""
-        self._final, self._final_status = _Response(incomplete_details=_STEERED), "response.incomplete"
+        self._final, self._final_status = Response(incomplete_details=_STEERED), "response.incomplete"
         self._close_open("incomplete")
         taken, self._events = self._events, []
         return taken
@@ -259,10 +208,10 @@ class ResponsesTranslator:
 
     def result(self) -> Result:
         """The answer; see `Translator.result`."""
-        final = self._final or _Response()
+        final = self._final or Response()
         incomplete = self._final_status == "response.incomplete" or final.status == "incomplete"
         details = bytes(final.incomplete_details)
-        usage, tokens = _usage(final.usage)
+        usage, tokens = read_usage(final.usage)
         return Result(
             items=tuple(self._items),
             output=self.partial(),
@@ -288,7 +237,7 @@ class ResponsesTranslator:
             return
         try:
             payload.isascii() or payload.decode()  # msgspec does not look at bytes that it leaves undecoded
-            event = _EVENT.decode(payload)
+            event = EVENT.decode(payload)
             if event is None:
                 return
             handle = _HANDLERS.get(event.type)
@@ -307,7 +256,7 @@ class ResponsesTranslator:
                 Kind.UPSTREAM_GARBLED, "The upstream sent an event that is not valid.", cause=str(error)
             ) from error
 
-    def _delta(self, event: _Event) -> None:
+    def _delta(self, event: Event) -> None:
         where = b'"item_id":%b,"output_index":%d' % (string(event.item_id or ""), self._index(event))
         if event.type != "response.function_call_arguments.delta":
             where += b',"content_index":%d' % (event.content_index or 0)
@@ -323,24 +272,24 @@ class ResponsesTranslator:
         )
         self._emit(made)
 
-    def _pass(self, event: _Event, payload: bytes) -> None:
+    def _pass(self, event: Event, payload: bytes) -> None:
         # Right as it is: what is looked for stands at the start, since a nested object may have such a member too.
         right = _RIGHT % (event.type.encode(), self._sequence)
         if payload.startswith(right) and payload.endswith(b"}") and event.stream_id is NULL:
             self._emit(payload)
             return
-        members = _MEMBERS.decode(payload)
+        members = MEMBERS.decode(payload)
         for ours in ("type", "sequence_number", "stream_id"):
             members.pop(ours, None)
         self._emit(encode({"type": event.type, "sequence_number": self._sequence, **self._place(event), **members}))
 
-    def _index(self, event: _Event) -> int:
+    def _index(self, event: Event) -> int:
         """llama.cpp sends no indices: items follow one another there, so that the latest open one is meant."""
         if event.output_index is not None:
             return event.output_index
         return next(reversed(self._open), self._next)
 
-    def _place(self, event: _Event) -> dict[str, int]:
+    def _place(self, event: Event) -> dict[str, int]:
         """Where an event belongs; what it says itself counts more."""
         if event.item_id is None and event.item is NULL:
             return {}
@@ -349,24 +298,24 @@ class ResponsesTranslator:
             place["content_index"] = event.content_index or 0
         return place
 
-    def _item_added(self, event: _Event, payload: bytes) -> None:
-        head = _HEAD.decode(event.item)
+    def _item_added(self, event: Event, payload: bytes) -> None:
+        head = HEAD.decode(event.item)
         if event.output_index is None:
             event.output_index = self._next
         self._pass(event, payload)
         if not self._open:
             self._said = []
-        self._open[self._take_index(event.output_index)] = _Open(event.item, head)
+        self._open[self._take_index(event.output_index)] = Open(event.item, head)
 
-    def _item_done(self, event: _Event, payload: bytes) -> None:
-        item = _output_item(event.item)
+    def _item_done(self, event: Event, payload: bytes) -> None:
+        item = output_item(event.item)
         index = event.output_index = self._index(event)
         self._pass(event, payload)
         self._open.pop(index, None)
         if not self._open:
             self._said = []
         self._take_index(index)
-        self._done.append(_HEAD.decode(event.item))
+        self._done.append(HEAD.decode(event.item))
         self._items.append(item)
 
     def _take_index(self, index: int) -> int:
@@ -374,12 +323,12 @@ class ResponsesTranslator:
         self._next = max(self._next, index + 1)
         return index
 
-    def _lifecycle(self, event: _Event, payload: bytes) -> None:
+    def _lifecycle(self, event: Event, payload: bytes) -> None:
         if not is_null(event.response) and self._upstream_id is None:
-            self._upstream_id = _RESPONSE.decode(event.response).id
+            self._upstream_id = RESPONSE.decode(event.response).id
 
-    def _end(self, event: _Event, payload: bytes) -> None:
-        final = _Response() if is_null(event.response) else _RESPONSE.decode(event.response)
+    def _end(self, event: Event, payload: bytes) -> None:
+        final = Response() if is_null(event.response) else RESPONSE.decode(event.response)
         if final.status in _FAILED:
             raise stream_error(final.error)
         self._settle(final.output or ())
@@ -389,10 +338,10 @@ class ResponsesTranslator:
 
     def _settle(self, output: Sequence[Raw]) -> None:
         """The events that items of the final output still lack: clients read items from their events."""
-        items = [_output_item(raw) for raw in output]
+        items = [output_item(raw) for raw in output]
         told = [*((head, _IS_DONE) for head in self._done), *((each.head, at) for at, each in self._open.items())]
         said = by_index(self._said) if self._open else {}
-        for position, (item, at) in enumerate(zip(items, _recognised(output, told), strict=True)):
+        for position, (item, at) in enumerate(zip(items, recognised(output, told), strict=True)):
             if at is None:
                 index = self._take_index(self._next if position in self._used else position)
                 self._tell(item, grown(item, index, self._sequence))
@@ -400,18 +349,18 @@ class ResponsesTranslator:
                 del self._open[at]
                 self._tell(item, closed(item, said.get(at, ()), at, self._sequence))
 
-    def _drop(self, event: _Event, payload: bytes) -> None:
+    def _drop(self, event: Event, payload: bytes) -> None:
         """An event that only breaks clients."""
 
-    def _failed(self, event: _Event, payload: bytes) -> None:
-        error = event.error if is_null(event.response) else _RESPONSE.decode(event.response).error
+    def _failed(self, event: Event, payload: bytes) -> None:
+        error = event.error if is_null(event.response) else RESPONSE.decode(event.response).error
         raise stream_error(payload if is_null(error) else error)
 
     def _take_whole(self, body: bytes) -> None:
         """An upstream that answered with one JSON document although it was asked to stream."""
         try:
             body.decode()
-            response = _RESPONSE.decode(body)
+            response = RESPONSE.decode(body)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
             raise LooplineError(
                 Kind.UPSTREAM_GARBLED, "The upstream's answer is not valid JSON.", cause=str(error)
@@ -424,7 +373,7 @@ class ResponsesTranslator:
         self._final, self._upstream_id = response, response.id
 
 
-_HANDLERS: Mapping[str, Callable[[ResponsesTranslator, _Event, bytes], None]] = {
+_HANDLERS: Mapping[str, Callable[[ResponsesTranslator, Event, bytes], None]] = {
     "response.created": ResponsesTranslator._lifecycle,
     "response.queued": ResponsesTranslator._lifecycle,
     "response.in_progress": ResponsesTranslator._lifecycle,
@@ -437,46 +386,3 @@ _HANDLERS: Mapping[str, Callable[[ResponsesTranslator, _Event, bytes], None]] = 
     # Names that client libraries give to events of their own (protocol.md, section 10).
     **dict.fromkeys(("raw", "close", "open", "event", "reconnecting", "reconnected"), ResponsesTranslator._drop),
 }
-
-
-def _recognised(output: Sequence[Raw], told: Sequence[tuple[_Head, int]]) -> list[int | None]:
-    """Where each item of `output` is among those told of: the number beside it, None for a new one.
-
-    By id, or by call id; else by type, in order: some servers give an item another id in the end.
-    """
-    heads = [_HEAD.decode(raw) for raw in output]
-    found: list[int | None] = [None] * len(heads)
-    left = dict(enumerate(told))
-    for name_of in _NAMES:
-        named: dict[str, deque[int]] = {}
-        for number, (head, _) in left.items():
-            named.setdefault(name_of(head), deque()).append(number)
-        for position, head in enumerate(heads):
-            name = name_of(head)
-            if found[position] is None and name and named.get(name):
-                found[position] = left.pop(named[name].popleft())[1]
-    return found
-
-
-def _output_item(raw: Raw) -> Item:
-    try:
-        return parse_item(raw, "output")
-    except LooplineError as error:
-        raise LooplineError(
-            Kind.UPSTREAM_GARBLED, "The upstream sent an output item that is not valid.", cause=error.message
-        ) from error
-
-
-def _usage(raw: Raw) -> tuple[bytes, Tokens | None]:
-    try:
-        usage = _USAGE.decode(raw)
-    except (msgspec.DecodeError, RecursionError):
-        usage = None  # the answer is whole; only its price is unknown
-    if usage is None:
-        return b"null", None
-    cached = usage.input_tokens_details.cached_tokens if usage.input_tokens_details else None
-    reasoning = usage.output_tokens_details.reasoning_tokens if usage.output_tokens_details else None
-    tokens = counted(usage.input_tokens, cached, usage.output_tokens, reasoning, usage.total_tokens)
-    if tokens is None:
-        return b"null", None
-    return events.usage(tokens.input, tokens.cached, tokens.output, tokens.reasoning, tokens.total), tokens

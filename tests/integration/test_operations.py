@@ -275,6 +275,12 @@ def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.BytesIO]:
     structlog.configure(**before)
 
 
+def written(log: io.BytesIO) -> str:
+    """What was logged so far; lines are written in a thread of their own."""
+    structlog.get_config()["logger_factory"].flush()
+    return log.getvalue().decode()
+
+
 async def test_logs_hold_a_line_a_turn_and_neither_content_nor_credentials(dialect: str, log: io.BytesIO) -> None:
     async with open_house(dialect) as house:
         headers = {"OpenAI-Organization": "org-secret"}
@@ -289,7 +295,7 @@ async def test_logs_hold_a_line_a_turn_and_neither_content_nor_credentials(diale
         async with house.post(body, headers={"Authorization": "Bearer sk-very-secret"}) as response:
             assert response.status == 200
         await house.empty()
-    text = log.getvalue().decode()
+    text = written(log)
     lines = [json.loads(line) for line in text.splitlines()]
     assert len([line for line in lines if line["event"] == "turn"]) == 5
     assert len([line for line in lines if line["event"] == "session"]) == 1
@@ -301,7 +307,7 @@ async def test_logs_hold_a_line_a_turn_and_neither_content_nor_credentials(diale
 async def test_logs_name_what_failed(log: io.BytesIO) -> None:
     async with open_house("chat") as house, house.connect() as client:
         await client.turn([user("[[fail 503]]")])
-    [line] = [json.loads(line) for line in log.getvalue().decode().splitlines() if '"turn"' in line]
+    [line] = [json.loads(line) for line in written(log).splitlines() if '"turn"' in line]
     assert (line["outcome"], line["error"]) == ("refused", "upstream_unavailable")
 
 

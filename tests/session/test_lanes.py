@@ -247,6 +247,7 @@ async def test_a_lane_with_a_long_queue_takes_its_share_and_no_more() -> None:
             assert (await lanes.result("greedy")).kind == "response.completed"
 
 
+@pytest.mark.parametrize("dialect", ["chat"])
 async def test_a_socket_full_of_streams_leaves_room_for_another(dialect: str) -> None:
     async with open_house(dialect) as house:
         async with open_lanes(house, thorough=False) as busy, open_lanes(house) as quick:
@@ -265,6 +266,7 @@ async def test_a_socket_full_of_streams_leaves_room_for_another(dialect: str) ->
 # --- Many ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("dialect", ["chat"])
 async def test_a_thousand_turns_over_32_lanes_of_one_socket(house: House) -> None:
     names = [f"n{number}" for number in range(32)]
     async with open_lanes(house, thorough=False) as lanes:

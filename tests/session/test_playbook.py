@@ -64,7 +64,7 @@ async def play(moves: list[Move], end: str) -> Play:
 
 
 @given(moves=PLAYS, end=st.sampled_from(ENDS))
-@settings(deadline=None, max_examples=120, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 def test_whatever_happens_each_turn_ends_once_in_order_on_its_lane_and_nothing_is_left(
     moves: list[Move], end: str
 ) -> None:

@@ -40,8 +40,9 @@ def test_a_stream_that_nobody_reads_holds_nobody_up_and_what_is_lost_is_said() -
     writer.write("last")
     assert stream.written.wait(10)
     lines = stream.getvalue().decode().splitlines()
-    dropped = next(line for line in lines if "dropped" in line)
-    assert int(dropped.split()[0]) + len([line for line in lines if line.startswith("line ")]) == 1000
+    dropped = sum(int(line.split()[0]) for line in lines if "dropped" in line)
+    assert dropped > 0
+    assert dropped + len([line for line in lines if line.startswith("line ")]) == 1000
 
 
 def test_a_closed_stream_is_survived() -> None:
