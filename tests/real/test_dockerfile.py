@@ -27,7 +27,7 @@ def test_the_linter_finds_nothing() -> None:
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The build stage, in a folder: its COPY and RUN lines with other paths → the venv that it makes."""
     source, target = tmp_path_factory.mktemp("src"), tmp_path_factory.mktemp("opt") / "loopline"
-    build = DOCKERFILE.read_text().split("\nFROM ")[0]
+    build = DOCKERFILE.read_text().split("\nFROM ")[1]
     for line in re.findall(r"^COPY (.+)$", build, re.MULTILINE):
         *names, to = line.split()
         for name in names:

@@ -148,6 +148,7 @@ class Play:
             await self.session.shut_down()
         else:
             self.socket.read_on()
+            await self.rest()  # what was sent is read; on a socket that closes, the rest is lost
             self.upstream.free()
             if how == "all done":
                 for _ in range(20):
