@@ -18,6 +18,8 @@ from proxy.session.session import Session, SessionLimits
 from proxy.session.turn import Services
 
 _CLOSE_TIMEOUT_S = 5.0
+# A client that answers no ping for so many intervals is taken for gone.
+_PONG_INTERVALS = 3
 _ABNORMAL = 1006
 
 
@@ -65,6 +67,8 @@ class WebSocketRoute:
             decode_text=False,
             timeout=_CLOSE_TIMEOUT_S,
         )
+        # aiohttp gives a pong half an interval: less than an agent whose tool blocks its event loop may need.
+        socket._pong_heartbeat = _PONG_INTERVALS * self._ping_interval_s
         await socket.prepare(request)
         assert request.transport is not None
         request.transport.set_write_buffer_limits(high=self._outbox_bytes, low=self._outbox_bytes // 4)
