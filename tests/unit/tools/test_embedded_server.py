@@ -217,15 +217,17 @@ async def test_what_cannot_be_run_or_written_is_a_failed_start(server: Server, w
 
 
 async def test_a_defect_of_the_callback_is_not_lost(server: Server) -> None:
+    called = asyncio.Event()
+
     def fails(event: Event) -> None:
         if event.kind == "crashed":
+            called.set()
             raise ValueError("the callback's own")
 
     embedded = Embedded(server.ready, on_event=fails, timing=QUICK, runner=server.runner)
     await embedded.start()
     await _get(embedded, "/crash")
-    while embedded.pid is not None:
-        await asyncio.sleep(0.01)
+    await called.wait()
     with pytest.raises(ValueError, match="the callback's own"):
         await embedded.aclose()
 
