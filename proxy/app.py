@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import secrets
 import time
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 
+import structlog
 from aiohttp import web
 
 from proxy import __version__
+from proxy.access.sealing import Sealer
 from proxy.conversation.memory import MemoryStore
 from proxy.models.cache import CatalogCache
 from proxy.models.catalog import Names
@@ -27,6 +28,7 @@ from proxy.session.tasks import Tasks
 from proxy.session.turn import Services
 from proxy.settings import Endpoint as EndpointSettings
 from proxy.settings import Settings, api_key
+from proxy.state_folder import load_secrets
 from proxy.telemetry.logging import Log, http_logger
 from proxy.telemetry.metrics import Metrics
 from proxy.telemetry.observer import Observer, Observers
@@ -40,7 +42,7 @@ class Loopline:
     """A server that runs inside an event loop: `async with Loopline(settings) as server`.
 
     `url` is where clients point their base URL, `/v1` included. `observers` are told beside metrics and log. Raises
-    OSError where a port cannot be had.
+    OSError where a port cannot be had, `BadSetting` where the secrets of the state folder are damaged.
     """
 
     def __init__(self, settings: Settings, observers: Sequence[Observer] = ()) -> None:
@@ -87,7 +89,10 @@ class Loopline:
         settings = self.settings
         self.metrics = Metrics(__version__)
         observer = Observers((self.metrics, Log(), *self._observers))
-        self.services = services = _services(settings, observer)
+        secrets = load_secrets(settings, os.environ)
+        for warning in secrets.warnings:
+            structlog.get_logger().warning(warning)
+        self.services = services = _services(settings, observer, Sealer(secrets.keys))
         stack.push_async_callback(services.store.aclose)
         client = services.client
         assert isinstance(client, AiohttpClient)
@@ -96,7 +101,7 @@ class Loopline:
         stack.push_async_callback(self.tasks.aclose)
         self.registry = Registry(self.tasks)
         self.operations = OperationsRoute(self.metrics.render, __version__)
-        app = self._routes(services)
+        app = self._routes(services, secrets.tenant)
         runner = web.AppRunner(
             app,
             access_log=None,
@@ -117,12 +122,12 @@ class Loopline:
             await self._start_admin(stack)
         self.operations.ready = True
 
-    def _routes(self, services: Services) -> web.Application:
+    def _routes(self, services: Services, tenant_secret: bytes) -> web.Application:
         settings = self.settings
         door = Door(
             insecure=settings.server.insecure,
             allowed_origins=frozenset(settings.server.allowed_origins),
-            secret=secrets.token_bytes(32),
+            secret=tenant_secret,
         )
         limits = Limits(input_items=settings.limits.input_items, tools=settings.limits.tools)
         self.sockets = WebSocketRoute(
@@ -180,7 +185,7 @@ class Loopline:
         self.admin_port = await _listen(stack, runner, self.settings.server.admin_host, self.settings.server.admin_port)
 
 
-def _services(settings: Settings, observer: Observers) -> Services:
+def _services(settings: Settings, observer: Observers, sealer: Sealer) -> Services:
     client = AiohttpClient(keepalive_s=settings.upstream.keepalive_s, connect_s=settings.upstream.connect_timeout_s)
     return Services(
         client=client,
@@ -196,6 +201,7 @@ def _services(settings: Settings, observer: Observers) -> Services:
         history_bytes=settings.limits.history_bytes,
         max_event_bytes=settings.upstream.max_event_bytes,
         max_output_bytes=settings.upstream.max_output_bytes,
+        sealer=sealer,
     )
 
 
@@ -210,6 +216,7 @@ def _endpoint(endpoint: EndpointSettings, settings: Settings) -> Endpoint:
         ca_bundle=endpoint.ca_bundle,
         proxy=endpoint.proxy,
         dialect=endpoint.dialect,
+        profile=endpoint.profile,
         faithful=endpoint.faithful,
         max_output_tokens=endpoint.max_output_tokens,
         context_hint=endpoint.context_hint,

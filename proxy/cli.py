@@ -53,6 +53,7 @@ def main() -> None:
       loopline serve --upstream http://127.0.0.1:8000/v1
       loopline demo
       loopline check-config --config loopline.toml
+      loopline rotate-key
       loopline simulate --port 8000
     """
 
@@ -74,17 +75,19 @@ def _metavar(setting: Setting) -> str:
     return f"[{'|'.join(setting.choices)}]" if setting.choices else setting.name.rpartition("_")[2].upper()
 
 
+_config_option = click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help=f"Settings file (TOML). [env: {CONFIG_ENV}]",
+)
+
+
 def _setting_options(command: Command) -> Command:
     """`--config` and the option of every setting that has one."""
     for key in reversed(tuple(FLAGS)):
         command = _setting_option(CATALOG[key])(command)
-    config = click.option(
-        "--config",
-        type=click.Path(path_type=Path),
-        metavar="FILE",
-        help=f"Settings file (TOML). [env: {CONFIG_ENV}]",
-    )
-    return config(command)
+    return _config_option(command)
 
 
 def _given(flags: dict[str, Any]) -> dict[str, object]:
@@ -130,14 +133,59 @@ def serve(ctx: click.Context, /, config: Path | None, embedded: bool, simulate: 
 def check_config(config: Path | None, **flags: Any) -> None:
     """Print the settings in effect as TOML and exit with 0, or say what is wrong and exit with 2.
 
-    A setting that is not at its default says where it is from. What may be secret is shown as (hidden).
+    A setting that is not at its default says where it is from. What may be secret is shown as (hidden). Keys and
+    secrets are read too: those that the settings name, and those that are in the state folder already.
 
     \b
     Examples:
       loopline check-config --config loopline.toml
       LOOPLINE_PORT=9000 loopline check-config
     """
-    click.echo(effective(read(config, _given(flags), os.environ)), nl=False)
+    from proxy import state_folder  # late: the other commands need none of it
+
+    loaded = read(config, _given(flags), os.environ)
+    state_folder.check(loaded.settings, os.environ)
+    click.echo(effective(loaded), nl=False)
+
+
+@main.command("rotate-key", short_help="Put a new key for sealing reasoning in front.")
+@_config_option
+@click.option(
+    "--keep",
+    type=click.IntRange(min=1),
+    default=4,
+    show_default=True,
+    metavar="N",
+    help="Keys in the file afterwards, the new one included; the oldest leave.",
+)
+@click.pass_context
+def rotate_key(ctx: click.Context, /, config: Path | None, keep: int) -> None:
+    """Make a new key that seals reasoning, and keep the last ones to open what they sealed.
+
+    The file is the one of reasoning.keys_env (with _FILE) or reasoning.keys_file, else sealing-keys in state.folder.
+    It is replaced in one step. Servers read it when they start, so restart each that uses it. What a key sealed that
+    is no longer in the file cannot be opened: clients then go on without that reasoning.
+
+    \b
+    Examples:
+      loopline rotate-key
+      loopline rotate-key --config loopline.toml --keep 2
+    """
+    from proxy import state_folder  # late: the other commands need none of it
+
+    settings = load(config, {}, os.environ)
+    try:
+        done = state_folder.rotate(settings, os.environ, keep)
+    except (OSError, RuntimeError) as error:
+        reason = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else error
+        click.echo(f"loopline: cannot replace the sealing keys: {reason}", err=True)
+        ctx.exit(FAILED)
+    click.echo(f"{done.path}: key {done.sealing} seals from the next start on.")
+    if done.opening:
+        click.echo(f"Still open what they sealed: {', '.join(done.opening)}.")
+    if done.dropped:
+        click.echo(f"Gone, with what they sealed: {', '.join(done.dropped)}.")
+    click.echo("Next: restart loopline serve, every replica that reads this file.")
 
 
 @main.command()

@@ -14,6 +14,8 @@ from proxy.wire.items import Item
 # What an item costs beside its bytes: the tuple, the strings, a slot in its node's tuple.
 _ITEM_OVERHEAD_BYTES = 200
 _NODE_OVERHEAD_BYTES = 600
+# Items whose effect lasts in their conversation, beyond the place where they stand.
+LASTING = frozenset({"additional_tools", "tool_search_output", "configuration_update"})
 _CALL_BYTES = 150  # an id in the set of open calls
 
 Encoder = Callable[[Sequence[Item]], bytes]
@@ -24,9 +26,10 @@ class Node:
     """One finished response.
 
     `items` is the delta that the client sent, `output` what the model answered, `open_calls` the ids of calls that no
-    output has answered yet. `own_bytes` counts this node, `total_bytes` all nodes up to the root; both are bytes.
+    output has answered yet. `lasting` are the items of the chain that are in
+    `LASTING`, from the root on. `own_bytes` counts this node, `total_bytes` all nodes up to the root; both are bytes.
     `upstream_id` is the upstream's own id of the response, a hint. `fragments` caches the node in an upstream's
-    dialect, by dialect name: a part that can always be made again.
+    dialect, by the encoding's name: a part that can always be made again.
     """
 
     tenant: str
@@ -42,6 +45,7 @@ class Node:
     total_bytes: int
     depth: int
     fragments: dict[str, bytes] = field(default_factory=dict)
+    lasting: tuple[Item, ...] = ()
 
 
 def link(
@@ -83,7 +87,14 @@ def link(
         total_bytes=own + (parent.total_bytes if parent else 0),
         depth=parent.depth + 1 if parent else 1,
         fragments=fragments,
+        lasting=lasting(parent, (*items, *output)),
     )
+
+
+def lasting(parent: Node | None, items: Sequence[Item]) -> tuple[Item, ...]:
+    """The items that last after `parent` and `items`; its own tuple where nothing is added."""
+    before = parent.lasting if parent else ()
+    return before + added if (added := tuple(item for item in items if item.kind in LASTING)) else before
 
 
 def items_bytes(items: Sequence[Item]) -> int:
@@ -101,19 +112,19 @@ def lineage(node: Node | None) -> list[Node]:
     return nodes
 
 
-def history(node: Node | None, dialect: str, encode: Encoder, *, keep: bool) -> list[bytes]:
-    """A chain in an upstream's dialect: one fragment a node, empty ones left out, encoded only where not yet known.
+def history(node: Node | None, encoding: str, encode: Encoder, *, keep: bool) -> list[bytes]:
+    """A chain in an upstream's encoding: one fragment a node, empty ones left out, encoded only where not yet known.
 
     `keep` says whether a fragment that had to be made is kept on its node; where encoding is but a join of bytes that
     are there already, keeping it would hold them twice.
     """
     fragments = []
     for each in lineage(node):
-        fragment = each.fragments.get(dialect)
+        fragment = each.fragments.get(encoding)
         if fragment is None:
             fragment = b",".join(part for part in (encode(each.items), encode(each.output)) if part)
             if keep:
-                each.fragments[dialect] = fragment
+                each.fragments[encoding] = fragment
         if fragment:
             fragments.append(fragment)
     return fragments

@@ -13,9 +13,9 @@ from cachetools import LRUCache
 
 from proxy.errors import LooplineError
 from proxy.http_client import HttpClient, HttpRequest, read_all
-from proxy.models.catalog import UNKNOWN, Catalog, read_catalog
+from proxy.models.catalog import Catalog, questions, read_catalog
+from proxy.models.profile import GENERIC, Profile, profiles
 
-_PATHS = (("/models", False), ("/version", True), ("/props", True))
 _MAX_BODY_BYTES = 4 * 1024 * 1024
 # An upstream that is down is asked again this often, not once a turn.
 _RETRY_S = 5.0
@@ -33,6 +33,7 @@ class Asked(Protocol):
     name: str
     url: str
     dialect: str
+    profile: str
 
     @property
     def has_key(self) -> bool: ...
@@ -45,7 +46,15 @@ class Asked(Protocol):
 class CatalogCache:
     """Catalogs by tenant and endpoint, for `ttl_s`. An endpoint with a key of its own shows everybody the same."""
 
-    def __init__(self, client: HttpClient, ttl_s: float, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        client: HttpClient,
+        ttl_s: float,
+        clock: Callable[[], float],
+        known: Mapping[str, Profile] | None = None,
+    ) -> None:
+        """`known` are the profiles that endpoints may name; the built-in ones unless given."""
+        self._known = profiles() if known is None else known
         self._client = client
         self._ttl_s = ttl_s
         self._clock = clock
@@ -69,18 +78,22 @@ class CatalogCache:
         answers: dict[str, bytes | None] = {}
         try:
             async with asyncio.timeout(_PATIENCE_S):
-                for path, root in _PATHS:
-                    answers[path] = await self._get(endpoint.request("GET", path, client_headers, root=root))
-                    if read_catalog(endpoint.url, endpoint.dialect, answers).engine != UNKNOWN:
+                for path in ("/models", *questions()):
+                    if path != "/models" and self._read(endpoint, answers).profile.name != GENERIC:
                         break
+                    root = path != "/models"
+                    answers[path] = await self._get(endpoint.request("GET", path, client_headers, root=root))
         except (LooplineError, TimeoutError):
             pass  # what it did not say is unknown
-        catalog = read_catalog(endpoint.url, endpoint.dialect, answers)
+        catalog = self._read(endpoint, answers)
         answered = answers.get("/models") is not None
         if not answered and key in self._kept:
             catalog = self._kept[key][0]
         self._kept[key] = (catalog, self._clock() + (self._ttl_s if answered else _RETRY_S))
         return catalog
+
+    def _read(self, endpoint: Asked, answers: Mapping[str, bytes | None]) -> Catalog:
+        return read_catalog(endpoint.url, endpoint.dialect, self._known.get(endpoint.profile), answers)
 
     async def _get(self, request: HttpRequest) -> bytes | None:
         async with self._client.open(request) as response:

@@ -13,26 +13,11 @@ from urllib.parse import urlsplit
 import msgspec
 
 from proxy.errors import Kind, LooplineError
+from proxy.models.profile import Profile, generic, profiles
 from proxy.wire.codec import NULL, Raw
 
 _SHOWN = 5
 CHAT, RESPONSES = "chat", "responses"
-UNKNOWN = "unknown"
-
-# Hosts that speak the Responses API in full; every other server is asked in Chat Completions, which all of them have.
-_RESPONSES_HOSTS: Mapping[str, str] = {"api.openai.com": "openai", "api.x.ai": "xai"}
-
-# `owned_by` in a model list → the engine that says so.
-_OWNERS: Mapping[str, str] = {
-    "vllm": "vllm",
-    "sglang": "sglang",
-    "llamacpp": "llama.cpp",
-    "library": "ollama",
-    "openai": "openai",
-    "system": "openai",
-    "xai": "xai",
-    "loopline-simulate": "simulated upstream",
-}
 
 
 class _Model(msgspec.Struct):
@@ -44,35 +29,53 @@ class _Models(msgspec.Struct):
     data: list[Raw]
 
 
-class _Version(msgspec.Struct):
-    version: str
-
-
 _MODELS = msgspec.json.Decoder(_Models)
 _MODEL = msgspec.json.Decoder(_Model)
-_VERSION = msgspec.json.Decoder(_Version)
 
 
 class Catalog(NamedTuple):
-    """What one endpoint serves.
+    """What one endpoint serves, and what kind of server it is.
 
     `names` is None where the upstream would not say: then every name is passed on. `entries` are its model objects as
     it gave them, by name.
     """
 
     dialect: str
-    engine: str
+    profile: Profile
     names: frozenset[str] | None
     entries: Mapping[str, bytes]
 
 
-def read_catalog(url: str, dialect: str, answers: Mapping[str, bytes | None]) -> Catalog:
-    """`answers` maps `/models`, `/version` and `/props` to the body of a 200, or None."""
+def read_catalog(url: str, dialect: str, profile: Profile | None, answers: Mapping[str, bytes | None]) -> Catalog:
+    """`answers` maps `/models` and the paths that profiles ask for to the body of a 200, or None.
+
+    `profile` is the one that settings name, None to recognise it; `dialect` may be auto.
+    """
     entries, owners = _entries(answers.get("/models"))
-    engine = _engine(url, owners, answers)
-    if dialect == "auto":
-        dialect = RESPONSES if urlsplit(url).hostname in _RESPONSES_HOSTS else CHAT
-    return Catalog(dialect, engine, frozenset(entries) if entries else None, entries)
+    profile = profile or recognise(url, owners, answers)
+    return Catalog(
+        profile.dialect if dialect == "auto" else dialect, profile, frozenset(entries) if entries else None, entries
+    )
+
+
+def recognise(url: str, owners: Sequence[str], answers: Mapping[str, bytes | None]) -> Profile:
+    """The profile whose signs a server shows: its host first, then what its models say, then what it answers."""
+    host = urlsplit(url).hostname or ""
+    known = profiles().values()
+    for shows in (
+        lambda signs: host in signs.hosts,
+        lambda signs: any(owner in signs.owners for owner in owners),
+        lambda signs: any(answers.get(path) for path in signs.answers),
+    ):
+        for profile in known:
+            if shows(profile.signs):
+                return profile
+    return generic()
+
+
+def questions() -> list[str]:
+    """The paths beside `/models` by whose answers some profile is recognised."""
+    return list(dict.fromkeys(path for profile in profiles().values() for path in profile.signs.answers))
 
 
 def _entries(body: bytes | None) -> tuple[dict[str, bytes], list[str]]:
@@ -90,21 +93,6 @@ def _entries(body: bytes | None) -> tuple[dict[str, bytes], list[str]]:
         entries[model.id] = bytes(raw)
         owners.append(bytes(model.owned_by).decode(errors="replace").strip('"').lower())
     return entries, owners
-
-
-def _engine(url: str, owners: Sequence[str], answers: Mapping[str, bytes | None]) -> str:
-    known = _RESPONSES_HOSTS.get(urlsplit(url).hostname or "")
-    if known:
-        return known
-    for owner in owners:
-        if owner in _OWNERS:
-            return _OWNERS[owner]
-    if answers.get("/props"):
-        return "llama.cpp"
-    try:
-        return f"unknown (version {_VERSION.decode(answers.get('/version') or b'').version})"
-    except (msgspec.DecodeError, RecursionError):
-        return UNKNOWN
 
 
 class Names:

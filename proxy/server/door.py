@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from aiohttp import web
 
@@ -23,7 +23,7 @@ class Door:
 
     insecure: bool
     allowed_origins: frozenset[str]
-    secret: bytes
+    secret: bytes = field(repr=False)
 
     def admit(self, request: web.Request) -> Caller:
         """The caller. Raises `LooplineError` (forbidden)."""

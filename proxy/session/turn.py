@@ -6,8 +6,10 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
+from proxy.access.sealing import Sealer
 from proxy.conversation import chain
 from proxy.conversation.chain import Node
 from proxy.conversation.store import Store
@@ -18,11 +20,12 @@ from proxy.models.catalog import RESPONSES, Catalog, Names
 from proxy.session.reading import read_next, read_tail
 from proxy.session.registry import RunningTurn
 from proxy.telemetry.observer import Observer, TurnRecord
-from proxy.translate.base import Result, Translator
+from proxy.translate.base import Brief, Result, Translator
 from proxy.translate.chat import ChatTranslator
 from proxy.translate.failures import upstream_error
+from proxy.translate.left_out import describe
 from proxy.translate.responses import ResponsesTranslator
-from proxy.translate.tools import ToolMemo, Tools
+from proxy.translate.tools import ToolMemo
 from proxy.upstream.endpoint import Endpoint
 from proxy.wire import ids
 from proxy.wire import server_events as events
@@ -54,6 +57,7 @@ class Services:
     history_bytes: int
     max_event_bytes: int
     max_output_bytes: int
+    sealer: Sealer
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,21 +147,20 @@ class Turn:
         self._parent = parent = await self._find_parent()
         open_calls = pair_calls(parent.open_calls if parent else frozenset(), create.items)
         self._check_size(parent)
-        tools = services.tools.read(self._caller.tenant, create.raw("tools"))
         catalog = await services.catalogs.get(endpoint, self._caller.tenant, self._caller.headers)
-        model = services.names.resolve(create.model, catalog)
-        self._translator = translator = self._translate(endpoint, catalog, model, tools)
-        self._snapshot = events.Snapshot(
-            record.response, create, create.model or model, tools.echo, int(services.wall())
-        )
-        self._note(endpoint, model, translator)
+        brief = self._brief(catalog)
+        self._translator = translator = _translator(endpoint, catalog, brief)
+        self._note(endpoint, translator, brief)
         if not create.generate:
+            self._snapshot = self._describe(brief, translator)
             self._begin(running)
             await self._conclude(running, _NOTHING, open_calls)
             return
         require_answers(open_calls)
-        history = chain.history(parent, translator.dialect, translator.encode, keep=translator.keeps_fragments)
+        history = chain.history(parent, translator.encoding, translator.encode, keep=translator.keeps_fragments)
         body = translator.request(history)
+        self._snapshot = self._describe(brief, translator)
+        record.left_out = tuple(translator.left_out)
         record.bytes_history = body.history_bytes
         record.bytes_upstream = sum(map(len, body.parts))
         request = endpoint.request("POST", body.path, self._caller.headers, body=body.parts, repeatable=body.repeatable)
@@ -238,19 +241,31 @@ class Turn:
                 param="input",
             )
 
-    def _translate(self, endpoint: Endpoint, catalog: Catalog, model: str, tools: Tools) -> Translator:
-        seed = ids.seed(self._record.response)
-        limit = self._services.max_event_bytes
-        if catalog.dialect == RESPONSES:
-            return ResponsesTranslator(
-                self._create,
-                model,
-                tools,
-                sequence=_FIRST_SEQUENCE,
-                max_event_bytes=limit,
-                faithful=endpoint.faithful,
-            )
-        return ChatTranslator(self._create, model, tools, seed=seed, sequence=_FIRST_SEQUENCE, max_event_bytes=limit)
+    def _brief(self, catalog: Catalog) -> Brief:
+        services, create, tenant = self._services, self._create, self._caller.tenant
+        lasting = chain.lasting(self._parent, create.items)
+        return Brief(
+            create=create,
+            model=services.names.resolve(create.model, catalog),
+            tools=services.tools.read(tenant, create.raw("tools"), lasting),
+            profile=catalog.profile,
+            seed=ids.seed(self._record.response),
+            sequence=_FIRST_SEQUENCE,
+            max_event_bytes=services.max_event_bytes,
+            lasting=lasting,
+            open_reasoning=partial(services.sealer.open, tenant),
+            seal_reasoning=partial(services.sealer.seal, tenant) if create.wants_sealed else None,
+        )
+
+    def _describe(self, brief: Brief, translator: Translator) -> events.Snapshot:
+        return events.Snapshot(
+            self._record.response,
+            self._create,
+            self._create.model or brief.model,
+            brief.tools.echo,
+            int(self._services.wall()),
+            describe(translator.left_out),
+        )
 
     async def _relay(self, running: RunningTurn, response: HttpResponse, translator: Translator) -> list[bytes]:
         """Pass on what arrives until the answer's last event; its own events are returned, not yet published."""
@@ -305,7 +320,7 @@ class Turn:
         fragments = {}
         if translator.keeps_fragments:
             parts = (translator.delta, translator.encode(result.items))
-            fragments[translator.dialect] = b",".join(part for part in parts if part)
+            fragments[translator.encoding] = b",".join(part for part in parts if part)
         node = chain.link(
             self._parent,
             tenant=self._caller.tenant,
@@ -360,12 +375,11 @@ class Turn:
         else:
             running.refuse(error)
 
-    def _note(self, endpoint: Endpoint, model: str, translator: Translator) -> None:
+    def _note(self, endpoint: Endpoint, translator: Translator, brief: Brief) -> None:
         record, create = self._record, self._create
-        record.endpoint, record.dialect, record.upstream_model = endpoint.name, translator.dialect, model
-        record.model = create.model or model
+        record.endpoint, record.dialect, record.upstream_model = endpoint.name, translator.dialect, brief.model
+        record.model = create.model or brief.model
         record.warm_up = not create.generate
-        record.tools_dropped = translator.tools_dropped
 
     def _account(self, result: Result) -> None:
         record = self._record
@@ -378,6 +392,12 @@ class Turn:
 
 
 _NOTHING = Result(items=(), output=b"", status=b"completed", usage=events.NO_USAGE)
+
+
+def _translator(endpoint: Endpoint, catalog: Catalog, brief: Brief) -> Translator:
+    if catalog.dialect == RESPONSES:
+        return ResponsesTranslator(brief, faithful=endpoint.faithful)
+    return ChatTranslator(brief)
 
 
 def _owed(translator: Translator) -> list[bytes]:

@@ -6,8 +6,30 @@ message and no repr.
 """
 
 from proxy.settings.catalog import CATALOG, CONFIG_ENV, ENV_NAMES, FLAGS, Setting
-from proxy.settings.model import Endpoint, Limits, Log, Models, Server, Settings, Store, Upstream, is_loopback
-from proxy.settings.reading import BadSetting, Loaded, api_key, load, read
+from proxy.settings.model import (
+    Endpoint,
+    Limits,
+    Log,
+    Models,
+    Reasoning,
+    Server,
+    Settings,
+    State,
+    Store,
+    Upstream,
+    is_loopback,
+)
+from proxy.settings.reading import (
+    BadSetting,
+    Loaded,
+    Secret,
+    api_key,
+    load,
+    read,
+    sealing_keys,
+    sealing_source,
+    tenant_secret,
+)
 from proxy.settings.text import effective, example
 
 __all__ = [
@@ -21,9 +43,12 @@ __all__ = [
     "Loaded",
     "Log",
     "Models",
+    "Reasoning",
+    "Secret",
     "Server",
     "Setting",
     "Settings",
+    "State",
     "Store",
     "Upstream",
     "api_key",
@@ -32,4 +57,7 @@ __all__ = [
     "is_loopback",
     "load",
     "read",
+    "sealing_keys",
+    "sealing_source",
+    "tenant_secret",
 ]

@@ -30,13 +30,18 @@ FLAGS: Mapping[str, str] = {
     "log.level": "--log-level",
 }
 # A value is shown only if it matches: the rest may hold a secret, or be one put in the wrong place.
+_VARIABLE, _PATH = r"([A-Z][A-Z0-9_]*)?", r"((~|\.{0,2})/.*)?"
 _SHOWN_IF: Mapping[str, str] = {
     "endpoints[0].url": r"[^@?#]*",
-    "endpoints[0].api_key_env": r"([A-Z][A-Z0-9_]*)?",
-    "endpoints[0].api_key_file": r"((~|\.{0,2})/.*)?",
+    "endpoints[0].api_key_env": _VARIABLE,
+    "endpoints[0].api_key_file": _PATH,
     "endpoints[0].headers": r"\{\}",
     "endpoints[0].query": r"\{\}",
     "endpoints[0].proxy": r"[^@?#]*",
+    "reasoning.keys_env": _VARIABLE,
+    "reasoning.keys_file": _PATH,
+    "state.tenant_secret_env": _VARIABLE,
+    "state.tenant_secret_file": _PATH,
 }
 
 

@@ -119,6 +119,10 @@ class Endpoint(Section):
     dialect: Literal["auto", "chat", "responses"] = Field(
         "auto", description="API the server speaks: Chat Completions or Responses. auto asks the server."
     )
+    profile: Text = Field(
+        "auto",
+        description="Kind of server: openai, vllm, llamacpp, ..., or the path of a .toml file. auto recognises it.",
+    )
     api_key_env: EnvName = Field(
         "",
         repr=False,
@@ -132,7 +136,8 @@ class Endpoint(Section):
     forward_headers: HeaderNames = Field((), description="Client headers to forward besides the built-in ones.")
     faithful: bool = Field(
         False,
-        description="Its Responses stream has right ids, indices and sequence numbers: deltas pass undecoded.",
+        description="Its Responses stream has right ids, indices and sequence numbers, whatever its profile says: deltas pass as "
+        "they are.",
     )
     max_output_tokens: Whole = Field(
         0, description="Cuts answers at this many tokens where the client sets no limit. 0 sets none."
@@ -191,6 +196,44 @@ class Store(Section):
     ttl_s: Seconds = Field(86_400.0, description="A stored response is forgotten after this time.")
 
 
+class Reasoning(Section):
+    """How raw reasoning is sealed for clients that ask for encrypted_content."""
+
+    keys_env: EnvName = Field(
+        "",
+        repr=False,
+        description="Environment variable that holds the sealing keys, id:key in each line, a key being the base64 of "
+        "32 bytes: the first seals, all open; with _FILE appended, the keys' file.",
+    )
+    keys_file: Text = Field(
+        "",
+        repr=False,
+        description="File that holds the sealing keys. Without it and keys_env they are made and kept in state.folder.",
+    )
+
+
+class State(Section):
+    """What must outlive the process."""
+
+    folder: Text = Field(
+        "",
+        description="Folder for secrets made at the first start. Empty: $XDG_STATE_HOME/loopline, else "
+        "~/.local/state/loopline.",
+    )
+    tenant_secret_env: EnvName = Field(
+        "",
+        repr=False,
+        description="Environment variable that holds the secret of the tenants' names, the base64 of 32 bytes; with "
+        "_FILE appended, the secret's file. Replicas that share sealing keys share it too.",
+    )
+    tenant_secret_file: Text = Field(
+        "",
+        repr=False,
+        description="File that holds that secret. Without it and tenant_secret_env it is made and kept in "
+        "state.folder.",
+    )
+
+
 class Log(Section):
     """What is written to stderr."""
 
@@ -216,6 +259,8 @@ class Settings(BaseSettings):
     models: Models = Models()
     limits: Limits = Limits()
     store: Store = Store()
+    reasoning: Reasoning = Reasoning()
+    state: State = State()
     log: Log = Log()
 
     @classmethod

@@ -6,16 +6,20 @@ import difflib
 import re
 import ssl
 from collections import UserDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_settings import EnvSettingsSource, InitSettingsSource, TomlConfigSettingsSource
 
 from proxy.settings.catalog import CATALOG, CONFIG_ENV, ENV_NAMES, PREFIX
+from proxy.settings.keys import BadKeys, parse_keys, parse_secret
 from proxy.settings.model import CONFLICT, Endpoint, Settings
+
+T = TypeVar("T")
 
 
 class BadSetting(Exception):
@@ -36,6 +40,16 @@ class Loaded(NamedTuple):
     origins: Mapping[str, str]
 
 
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """A secret as it was found: the setting that named it, where it was (for messages), its file if it was in one."""
+
+    text: str = field(repr=False)
+    key: str
+    shown: str
+    path: Path | None = None
+
+
 def load(config: Path | None, flags: Mapping[str, object], environ: Mapping[str, str]) -> Settings:
     """Read every setting. `flags` is keyed like `CATALOG`: `{"server.port": 0}`. Raises `BadSetting`."""
     return read(config, flags, environ).settings
@@ -52,9 +66,11 @@ def read(config: Path | None, flags: Mapping[str, object], environ: Mapping[str,
         settings = Settings(_build_sources=(tuple(sources), {}))
     except ValidationError as error:
         raise _explained(error, found, config) from None
-    environment.refuse_unknown(settings.endpoint)
+    environment.refuse_unknown(settings)
     _check_ca_bundle(settings.endpoint.ca_bundle, found)
     api_key(settings.endpoint, environ)
+    sealing_keys(settings, environ)
+    tenant_secret(settings, environ)
     return Loaded(settings, {key: value.origin for key, value in found.items()})
 
 
@@ -75,27 +91,58 @@ def api_key(endpoint: Endpoint, environ: Mapping[str, str]) -> str | None:
     In order: $NAME, the file named by $NAME_FILE, `api_key_file`. Raises `BadSetting` if one is named and none is
     there; the message never holds the key.
     """
-    if not (endpoint.api_key_env or endpoint.api_key_file):
-        return None
-    name, key = endpoint.api_key_env, "endpoints[0].api_key_env"
+    secret = _secret("endpoints[0].api_key", endpoint.api_key_env, endpoint.api_key_file, environ)
+    return None if secret is None else _clean_key(secret.text, secret.key, secret.shown)
+
+
+def sealing_source(settings: Settings, environ: Mapping[str, str]) -> Secret | None:
+    """The text of the sealing keys, or None where none is named; in the order of `api_key`. Raises `BadSetting`."""
+    return _secret("reasoning.keys", settings.reasoning.keys_env, settings.reasoning.keys_file, environ)
+
+
+def sealing_keys(settings: Settings, environ: Mapping[str, str]) -> Mapping[str, bytes] | None:
+    """The sealing keys, key id → 32 bytes, or None where none are named. Raises `BadSetting`, which shows no key."""
+    secret = sealing_source(settings, environ)
+    return None if secret is None else _parsed(secret, "keys", parse_keys)
+
+
+def tenant_secret(settings: Settings, environ: Mapping[str, str]) -> bytes | None:
+    """The secret of the tenants' names, 32 bytes, or None where none is named. Raises `BadSetting`."""
+    state = settings.state
+    secret = _secret("state.tenant_secret", state.tenant_secret_env, state.tenant_secret_file, environ)
+    return None if secret is None else _parsed(secret, "secret", parse_secret)
+
+
+def _parsed(secret: Secret, what: str, parse: Callable[[str], T]) -> T:
+    try:
+        return parse(secret.text)
+    except BadKeys as error:
+        raise BadSetting(f"{secret.key}: the {what} in {secret.shown}: {error}") from None
+
+
+def _secret(stem: str, name: str, path: str, environ: Mapping[str, str]) -> Secret | None:
+    """What the settings `<stem>_env` and `<stem>_file`, whose values are `name` and `path`, point to."""
+    key, file_key = f"{stem}_env", f"{stem}_file"
     if name and environ.get(name):
-        return _clean_key(environ[name], key, name)
+        return Secret(environ[name], key, name)
     if name and environ.get(f"{name}_FILE"):
-        return _key_from_file(environ[f"{name}_FILE"], key)
-    if endpoint.api_key_file:
-        return _key_from_file(endpoint.api_key_file, "endpoints[0].api_key_file")
+        return _from_file(environ[f"{name}_FILE"], key, file_key)
+    if path:
+        return _from_file(path, file_key, file_key)
+    if not name:
+        return None
     shown = CATALOG[key].shown(name)
     raise BadSetting(f"{key}: {shown} is named, but neither it nor the same name with _FILE is set in the environment")
 
 
-def _key_from_file(path: str, key: str) -> str:
-    shown = CATALOG["endpoints[0].api_key_file"].shown(path)
+def _from_file(path: str, key: str, file_key: str) -> Secret:
+    shown = CATALOG[file_key].shown(path)
     try:
-        text = Path(path).expanduser().read_text(encoding="utf-8")
+        file = Path(path).expanduser()
+        return Secret(file.read_text(encoding="utf-8"), key, shown, file)
     except (OSError, ValueError, RuntimeError) as error:  # not UTF-8, a path no system takes; ~ of nobody
         reason = error.strerror if isinstance(error, OSError) else "not a readable text file"
         raise BadSetting(f"{key}: cannot read the key's file {shown}: {reason}") from None
-    return _clean_key(text, key, shown)
 
 
 def _clean_key(text: str, key: str, where: str) -> str:
@@ -151,9 +198,10 @@ class _Environment(EnvSettingsSource):
             needs = f"{setting.shown(value)} is not JSON; use {setting.allowed}, as JSON"
             raise BadSetting(f"{key} from {self.origin(key)}: {needs}") from None
 
-    def refuse_unknown(self, endpoint: Endpoint) -> None:
-        """Raise `BadSetting` for a name with our prefix that is no setting and holds no key of `endpoint`."""
-        known = {CONFIG_ENV, *ENV_NAMES, endpoint.api_key_env, f"{endpoint.api_key_env}_FILE"}
+    def refuse_unknown(self, settings: Settings) -> None:
+        """Raise `BadSetting` for a name with our prefix that is no setting and holds no secret that one names."""
+        named = (settings.endpoint.api_key_env, settings.reasoning.keys_env, settings.state.tenant_secret_env)
+        known = {CONFIG_ENV, *ENV_NAMES, *named, *(f"{name}_FILE" for name in named)}
         for name in self._environ:
             if name.startswith(PREFIX) and name not in known:
                 raise BadSetting(f"environment: unknown setting {name}{_nearest(name, [CONFIG_ENV, *ENV_NAMES])}")

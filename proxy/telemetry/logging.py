@@ -179,7 +179,7 @@ class Log:
             bytes_upstream=record.bytes_upstream,
             bytes_out=record.bytes_out,
             events_out=record.events_out,
-            tools_dropped=record.tools_dropped or None,
+            left_out=[f"{what} {name[:64]}" for what, name in record.left_out[:32]] or None,
             tokens_in=record.tokens_in,
             tokens_cached=record.tokens_cached,
             tokens_out=record.tokens_out,

@@ -68,6 +68,12 @@ class Metrics:
             "History that was sent upstream and that the client did not have to send.",
             registry=registry,
         )
+        self._left_out = Counter(
+            "loopline_translate_left_out_total",
+            "Parts of requests that the upstream could not be told: tool, field, item, part, reasoning.",
+            ["what"],
+            registry=registry,
+        )
         tokens = Counter(
             "loopline_turn_tokens_total", "Tokens as upstreams counted them.", ["direction"], registry=registry
         )
@@ -99,6 +105,8 @@ class Metrics:
         dialect = record.dialect or "none"
         self._child(self._turns, record.transport, dialect, record.outcome).inc()
         self._saved.inc(record.bytes_history)
+        for what, _ in record.left_out:
+            self._child(self._left_out, what).inc()
         self._tokens_in.inc(record.tokens_in)
         self._tokens_cached.inc(record.tokens_cached)
         self._tokens_out.inc(record.tokens_out)

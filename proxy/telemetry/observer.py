@@ -15,7 +15,7 @@ class TurnRecord:
     """One turn, from its create to its terminal event. Times are seconds, sizes bytes.
 
     `outcome` is `completed`, `incomplete`, `failed`, `refused` (no response began) or `cancelled`; `error` the kind
-    of failure. Stages are measured on the monotonic clock from `received_s`; None where they were not reached.
+    of failure. `left_out` is what the upstream could not be told: what it is, from a closed set, and its name. Stages are measured on the monotonic clock from `received_s`; None where they were not reached.
     """
 
     response: str
@@ -40,7 +40,7 @@ class TurnRecord:
     bytes_upstream: int = 0
     bytes_out: int = 0
     events_out: int = 0
-    tools_dropped: int = 0
+    left_out: tuple[tuple[str, str], ...] = ()
     tokens_in: int = 0
     tokens_cached: int = 0
     tokens_out: int = 0

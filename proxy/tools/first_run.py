@@ -17,7 +17,8 @@ import uvloop
 from proxy import __version__
 from proxy.app import Loopline
 from proxy.errors import LooplineError
-from proxy.models.catalog import UNKNOWN, Catalog
+from proxy.models.catalog import Catalog
+from proxy.models.profile import GENERIC
 from proxy.settings import Settings
 from proxy.telemetry.logging import configure
 from proxy.tools import embedded, simulate
@@ -204,7 +205,7 @@ def _recognised(catalog: Catalog) -> str:
     shown = ", ".join(names[:_SHOWN_MODELS])
     if len(names) > _SHOWN_MODELS:
         shown += f" and {len(names) - _SHOWN_MODELS} more"
-    engine = "an unknown server" if catalog.engine == UNKNOWN else catalog.engine
+    engine = "an unknown server" if catalog.profile.name == GENERIC else catalog.profile.title
     return f"{engine}, asked in the {catalog.dialect} dialect; models: {shown or 'it does not say'}"
 
 

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import re
 from collections import deque
+from collections.abc import Callable, Mapping
 
 import msgspec
 
 from proxy.errors import Kind, LooplineError
+from proxy.translate.calls import COMPLETED, INCOMPLETE, CallWriter, call_writer
+from proxy.translate.tools import Called
 from proxy.wire import server_events as events
 from proxy.wire.codec import encode
 from proxy.wire.items import Item
 
-_IN_PROGRESS, COMPLETED, INCOMPLETE = b"in_progress", b"completed", b"incomplete"
 _MAX_CALL_ID = 64
 # Many times what an agent runs side by side; a model that repeats itself must not make calls without end.
 MAX_CALLS = 1024
@@ -93,9 +95,9 @@ def _is_json(text: str) -> bool:
 
 
 class _Open:
-    """The item being written: its ids, what was written, and the constant start of its delta events."""
+    """The item being written: its id, what was written, and the constant start of its delta events."""
 
-    __slots__ = ("call_id", "head", "id", "key", "kind", "name", "object", "parts")
+    __slots__ = ("call_id", "head", "id", "key", "kind", "object", "parts", "writer")
 
     def __init__(self, kind: str, item_id: bytes, head: bytes, key: int = -1) -> None:
         self.kind = kind
@@ -105,22 +107,31 @@ class _Open:
         self.parts: list[str] = []
         self.object = _Object()
         self.call_id = ""
-        self.name = ""
+        self.writer: CallWriter | None = None
 
     @property
     def holds_up(self) -> bool:
         """Is this a call whose arguments are not whole? Nothing may follow it yet."""
-        return self.kind == "call" and not self.object.is_whole(self.parts)
+        return self.writer is not None and not self.object.is_whole(self.parts)
 
 
 class Answer:
     """Builds strictly nested items from what an upstream says, and the events that tell of them.
 
     Feed it `text`, `refusal`, `reasoning` and `call`; then `close` once. `take()` returns the events since the last
-    take. `items` are the finished items, in order. `seed` is 32 hex digits that make the ids.
+    take. `items` are the finished items, in order. `seed` is 32 hex digits that make the ids. `calls` says what a
+    function's name means to the client. `seal` makes the encrypted content of reasoning, where it is wanted.
     """
 
-    def __init__(self, seed: str, sequence: int) -> None:
+    def __init__(
+        self,
+        seed: str,
+        sequence: int,
+        calls: Mapping[str, Called] | None = None,
+        seal: Callable[[str], str] | None = None,
+    ) -> None:
+        self._calls = calls or {}
+        self._seal = seal
         self.items: list[Item] = []
         self.sequence = sequence
         self.has_output = False
@@ -174,9 +185,10 @@ class Answer:
         Raises `LooplineError` (upstream_garbled) for a call that never got a name.
         """
         self._release(ending=True)
-        if self._open is None and not self.items:
-            self._open_part("text")
         self._close_open(status)
+        if not self.items:  # nothing was said, or nothing but a call that was cut
+            self._open_part("text")
+            self._close_open(status)
 
     @property
     def call_begun(self) -> bool:
@@ -205,8 +217,13 @@ class Answer:
             self._wait(kind, delta)
 
     def _append(self, open_: _Open, delta: str) -> None:
+        if not delta:
+            return
+        open_.parts.append(delta)
+        self._emit_delta(open_, delta if open_.writer is None else open_.writer.delta(delta))
+
+    def _emit_delta(self, open_: _Open, delta: str) -> None:
         if delta:
-            open_.parts.append(delta)
             self._emit(b"%b%d%b%b}" % (open_.head, self.sequence, _DELTA, encode(delta)))
 
     def _wait(self, kind: str, delta: str) -> None:
@@ -267,46 +284,52 @@ class Answer:
             raise LooplineError(Kind.UPSTREAM_GARBLED, "The upstream called a function without naming it.")
         self._close_open(COMPLETED)
         self.has_output = True
-        item_id = self._mint(b"fc")
+        writer = call_writer(call.name, self._calls)
+        item_id = self._mint(writer.prefix)
         # The upstream's own id goes back to it in the history, where some templates and parsers rely on its form.
         call_id = call.call_id
         if not call_id or len(call_id) > _MAX_CALL_ID or call_id in self._call_ids:
             call_id = self._mint(b"call").decode()
         self._call_ids.add(call_id)
         index = len(self.items)
-        head = b'{"type":"response.function_call_arguments.delta","item_id":"%b","output_index":%d,"sequence_number":'
-        open_ = self._open = _Open("call", item_id, head % (item_id, index), call.key)
-        open_.call_id, open_.name = call_id, call.name
-        self._event(
-            b"response.output_item.added",
-            b'"output_index":%d,"item":%b' % (index, _call_item(open_, b'""', _IN_PROGRESS)),
-        )
+        head = b'{"type":"%b.delta","item_id":"%b","output_index":%d,"sequence_number":'
+        open_ = self._open = _Open("call", item_id, head % (writer.streams, item_id, index), call.key)
+        open_.call_id, open_.writer = call_id, writer
+        if writer.streams:
+            self._tell_added(index, writer.added(item_id, call_id))
         return open_
+
+    def _tell_added(self, index: int, item: bytes) -> None:
+        self._event(b"response.output_item.added", b'"output_index":%d,"item":%b' % (index, item))
 
     def _close_open(self, status: bytes) -> None:
         open_, self._open = self._open, None
         if open_ is None:
             return
-        if open_.kind == "call" and status == COMPLETED and not open_.parts:
-            self._append(open_, "{}")  # a function without parameters; clients parse what they get
-        text = encode("".join(open_.parts))
+        if open_.writer is not None:
+            self._close_call(open_, open_.writer, status)
+            return
         index = len(self.items)
-        if open_.kind == "call":
-            raw = self._close_call(open_, text, index, status)
-            self.items.append(Item("function_call", raw, None, open_.call_id, status != COMPLETED))
-        else:
-            raw = self._close_part(open_, text, index, status)
-            self.items.append(Item("reasoning" if open_.kind == "reasoning" else "message", raw, _ROLES[open_.kind]))
+        raw = self._close_part(open_, encode("".join(open_.parts)), index, status)
+        self.items.append(Item("reasoning" if open_.kind == "reasoning" else "message", raw, _ROLES[open_.kind]))
         self._event(b"response.output_item.done", b'"output_index":%d,"item":%b' % (index, raw))
 
-    def _close_call(self, open_: _Open, arguments: bytes, index: int, status: bytes) -> bytes:
+    def _close_call(self, open_: _Open, writer: CallWriter, status: bytes) -> None:
         self._closed_calls.add(open_.key)
-        self._event(
-            b"response.function_call_arguments.done",
-            b'"item_id":"%b","output_index":%d,"name":%b,"arguments":%b'
-            % (open_.id, index, encode(open_.name), arguments),
-        )
-        return _call_item(open_, arguments, status)
+        if status == COMPLETED and not open_.parts:
+            self._append(open_, "{}")  # a function without parameters; clients parse what they get
+        index = len(self.items)
+        self._emit_delta(open_, writer.rest())
+        ended = writer.ended(open_.id, open_.call_id, "".join(open_.parts), status)
+        if ended is None:
+            return
+        if writer.streams:
+            at = b'"item_id":"%b","output_index":%d,%b' % (open_.id, index, ended.done)
+            self._event(b"%b.done" % writer.streams, at)
+        else:
+            self._tell_added(index, ended.item.replace(_COMPLETED, _IN_PROGRESS))
+        self.items.append(Item(writer.kind, ended.item, None, open_.call_id, status != COMPLETED))
+        self._event(b"response.output_item.done", b'"output_index":%d,"item":%b' % (index, ended.item))
 
     def _close_part(self, open_: _Open, text: bytes, index: int, status: bytes) -> bytes:
         done, member, part, item = _ENDINGS[open_.kind]
@@ -314,7 +337,10 @@ class Answer:
         whole = part(text)
         self._event(done, b'%b,"%b":%b%b' % (at, member, text, _SHAPES[open_.kind][4]))
         self._event(b"response.content_part.done", b'%b,"part":%b' % (at, whole))
-        return item % (open_.id, status, whole)
+        made = item % (open_.id, status, whole)
+        if open_.kind == "reasoning" and self._seal is not None:
+            return b'%b,"encrypted_content":%b}' % (made[:-1], encode(self._seal("".join(open_.parts))))
+        return made
 
     def _event(self, kind: bytes, rest: bytes) -> None:
         self._emit(events.event(kind, self.sequence, rest))
@@ -329,6 +355,7 @@ class Answer:
 
 
 _DELTA = b',"delta":'
+_COMPLETED, _IN_PROGRESS = b'"status":"completed"}', b'"status":"in_progress"}'
 
 _MESSAGE = b'{"type":"message","id":"%b","status":"%b","role":"assistant","content":[%b]}'
 _REASONING = b'{"type":"reasoning","id":"%b","status":"%b","summary":[],"content":[%b]}'
@@ -349,13 +376,3 @@ _ENDINGS = {
     "refusal": (b"response.refusal.done", b"refusal", events.refusal_part, _MESSAGE),
     "reasoning": (b"response.reasoning_text.done", b"text", events.reasoning_part, _REASONING),
 }
-
-
-def _call_item(open_: _Open, arguments: bytes, status: bytes) -> bytes:
-    return b'{"type":"function_call","id":"%b","call_id":%b,"name":%b,"arguments":%b,"status":"%b"}' % (
-        open_.id,
-        encode(open_.call_id),
-        encode(open_.name),
-        arguments,
-        status,
-    )

@@ -11,13 +11,38 @@ A translator lives for one turn and does no I/O.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from proxy.models.profile import Profile
+from proxy.translate.left_out import LeftOut
+from proxy.translate.tools import Tools
+from proxy.wire.client_events import Create
 from proxy.wire.items import Item
 
 STEERED = "steered"
+
+
+class Brief(NamedTuple):
+    """What a translator is told of its turn.
+
+    `model` is the upstream's name. `seed` makes the item ids, `sequence` is the number of the first event.
+    `max_event_bytes` bounds one event of the upstream. `lasting` are earlier items of the conversation whose effect
+    lasts (`chain.LASTING`). `open_reasoning` gives the text in encrypted content that was sealed here, None for any
+    other; `seal_reasoning` makes such content, and is None where the client did not ask for it.
+    """
+
+    create: Create
+    model: str
+    tools: Tools
+    profile: Profile
+    seed: str
+    sequence: int
+    max_event_bytes: int
+    lasting: Sequence[Item] = ()
+    open_reasoning: Callable[[str], str | None] = lambda _: None
+    seal_reasoning: Callable[[str], str] | None = None
 
 
 class Body(NamedTuple):
@@ -77,16 +102,20 @@ class Result:
 class Translator(Protocol):
     """One turn's translation; see the module.
 
-    `sequence` is the number of the next event. `ended` turns true with the upstream's last event,
+    `encoding` names the form that `encode` gives: fragments of one encoding fit each other. `left_out` is what could
+    not be carried, complete after `request`. `sequence` is the number of the next event. `ended` turns true with the upstream's last event,
     `whole` turns true when nothing of the answer is missing any more: what may follow is usage or an end mark, so that
     `finish` is in order although reading fails. `has_output` turns true with the first event that carries output.
     `delta` is the turn's items in the upstream's dialect. `keeps_fragments` says whether nodes should keep theirs.
     """
 
     dialect: str
+    encoding: str
     keeps_fragments: bool
     delta: bytes
-    tools_dropped: int
+
+    @property
+    def left_out(self) -> Sequence[LeftOut]: ...
 
     @property
     def sequence(self) -> int: ...

@@ -6,35 +6,26 @@ Source: API reference, Chat Completions; habits of vLLM, llama.cpp and transform
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import msgspec
 
 from proxy.errors import Kind, LooplineError
 from proxy.translate.accumulate import COMPLETED, INCOMPLETE, Answer
-from proxy.translate.base import STEERED, Body, Result, Tokens, counted
-from proxy.translate.chat_items import encode_items
+from proxy.translate.base import STEERED, Body, Brief, LeftOut, Result, Tokens, counted
+from proxy.translate.chat_fields import ChatFields
+from proxy.translate.chat_items import ItemEncoder, join_messages
 from proxy.translate.failures import stream_error
 from proxy.translate.halves import Halves
 from proxy.translate.intake import Intake
-from proxy.translate.tools import Tools, chat_tools
+from proxy.translate.tool_choice import chat_tools
+from proxy.translate.tools import left_out_tools
 from proxy.wire import server_events as events
-from proxy.wire.client_events import Create
-from proxy.wire.codec import NULL, Raw, decode, encode, is_null
+from proxy.wire.codec import NULL, Raw, is_null
 from proxy.wire.items import Item, string
 from proxy.wire.sse import DONE
 
-_HEAD = b'{"model":%b,"stream":true,"stream_options":{"include_usage":true}'
-# Member of a create → member of a chat request, value unchanged.
-_RENAMED: Mapping[str, bytes] = {
-    "temperature": b"temperature",
-    "top_p": b"top_p",
-    "presence_penalty": b"presence_penalty",
-    "frequency_penalty": b"frequency_penalty",
-    "max_output_tokens": b"max_tokens",
-}
-# The efforts that every engine with the field takes; others would be a 400 there.
-_EFFORTS = frozenset({b'"low"', b'"medium"', b'"high"'})
+_HEAD = b'{"model":%b,"stream":true'
+_WITH_USAGE = b',"stream_options":{"include_usage":true}'
 
 
 class _Function(msgspec.Struct, gc=False):
@@ -99,19 +90,19 @@ _FAILED = frozenset({"abort", "error"})
 
 
 class ChatTranslator:
-    """A `Translator` (see base.py) for one turn. `seed` makes the item ids, `sequence` is the first event's number."""
+    """A `Translator` (see base.py) for one turn."""
 
     dialect = "chat"
     keeps_fragments = True
 
-    def __init__(
-        self, create: Create, model: str, tools: Tools, *, seed: str, sequence: int, max_event_bytes: int
-    ) -> None:
-        self._create = create
-        self._model = model
-        self._tools = tools
-        self._answer = Answer(seed, sequence)
-        self._intake = Intake(max_event_bytes)
+    def __init__(self, brief: Brief) -> None:
+        self._brief = brief
+        self._create = brief.create
+        self._tools = brief.tools
+        self._profile = brief.profile.chat
+        self.encoding = f"chat/{brief.profile.name}"
+        self._answer = Answer(brief.seed, brief.sequence, brief.tools.calls, brief.seal_reasoning)
+        self._intake = Intake(brief.max_event_bytes)
         self._finish_reason: str | None = None
         self._done = False
         self._calls: dict[int, tuple[str, int]] = {}  # upstream's index → its latest id, our key
@@ -121,13 +112,19 @@ class ChatTranslator:
         self._halves = Halves()
         self._usage = NULL
         self._upstream_id: str | None = None
-        self.delta = self.encode(create.items)
-        self.tools_dropped = len(tools.others)
+        self._items = ItemEncoder(brief.tools, brief.profile.chat, brief.open_reasoning)
+        self._left_out: list[LeftOut] = []
+        self.delta = self.encode(brief.create.items)
 
     @property
     def sequence(self) -> int:
         """The number of the next event."""
         return self._answer.sequence
+
+    @property
+    def left_out(self) -> list[LeftOut]:
+        """What the request cannot say."""
+        return [*self._left_out, *self._items.left_out]
 
     @property
     def ended(self) -> bool:
@@ -146,36 +143,28 @@ class ChatTranslator:
 
     def encode(self, items: Sequence[Item]) -> bytes:
         """Items as messages, joined by commas."""
-        return encode_items(items)
+        return self._items.encode(items)
 
     def request(self, history: Sequence[bytes]) -> Body:
         """The request; see `Translator.request`."""
-        create = self._create
-        members = [_HEAD % string(self._model)]
-        for name, member in _RENAMED.items():
-            if (value := create.raw(name)) is not None:
-                members.append(b'"%b":%b' % (member, value))
-        if (response_format := _response_format(create.values.get("text"))) is not None:
-            members.append(b'"response_format":' + response_format)
-        if (effort := _effort(create.values.get("reasoning"))) is not None:
-            members.append(b'"reasoning_effort":' + effort)
-        members.extend(chat_tools(self._tools, create.raw("tool_choice"), create.raw("parallel_tool_calls")))
-        parts = [b",".join(members), b',"messages":[', *self._messages(history), b"]}"]
+        create, profile = self._create, self._profile
+        tools = chat_tools(
+            self._tools,
+            create.raw("tool_choice"),
+            strict=profile.strict,
+            named=profile.named_choice == "function",
+        )
+        fields = ChatFields(create, profile, self._brief.lasting, has_tools=bool(tools))
+        self._left_out = [*left_out_tools(self._tools), *fields.left_out]
+        head = _HEAD % string(self._brief.model) + (_WITH_USAGE if profile.usage else b"")
+        members = [head, *fields.members, *tools]
+        parts = [
+            b",".join(members),
+            b',"messages":[',
+            *join_messages(create.raw("instructions"), [*history, self.delta], profile),
+            b"]}",
+        ]
         return Body("/chat/completions", parts, sum(map(len, history)), repeatable=True)
-
-    def _messages(self, history: Sequence[bytes]) -> list[bytes]:
-        messages = []
-        instructions = self._create.raw("instructions")
-        if instructions is not None:
-            messages.append(b'{"role":"system","content":' + instructions + b"}")
-        messages.extend(history)
-        if self.delta:
-            messages.append(self.delta)
-        if not messages:
-            raise LooplineError(Kind.INVALID_REQUEST, "'input' must not be empty in a new conversation.", param="input")
-        separated = [b","] * (2 * len(messages) - 1)
-        separated[::2] = messages
-        return separated
 
     def feed(self, data: bytes) -> list[bytes]:
         """Events for what arrived; see `Translator.feed`."""
@@ -316,45 +305,6 @@ def _unpaired(payload: bytes) -> _Chunk | None:
 def _holds(delta: _Delta) -> bool:
     """Does it say anything?"""
     return bool(delta.content or delta.reasoning_content or delta.reasoning or delta.refusal or delta.tool_calls)
-
-
-def _response_format(text: Mapping[str, Raw] | None) -> bytes | None:
-    raw = (text or {}).get("format")
-    if raw is None or is_null(raw):
-        return None
-    wanted = decode(_FORMAT, raw, "'text.format'", "text.format")
-    if wanted.type == "text":
-        return None
-    if wanted.type == "json_object":
-        return b'{"type":"json_object"}'
-    if wanted.type != "json_schema" or is_null(wanted.schema):
-        raise LooplineError(
-            Kind.INVALID_REQUEST,
-            "'text.format' must be of type text, json_object, or json_schema with a schema.",
-            param="text.format",
-        )
-    schema: dict[str, Any] = {"name": wanted.name or "response", "schema": wanted.schema}
-    if wanted.description is not None:
-        schema["description"] = wanted.description
-    if wanted.strict is not None:
-        schema["strict"] = wanted.strict
-    return encode({"type": "json_schema", "json_schema": schema})
-
-
-class _Format(msgspec.Struct, gc=False):
-    type: str
-    name: str | None = None
-    schema: Raw = NULL
-    description: str | None = None
-    strict: bool | None = None
-
-
-_FORMAT = msgspec.json.Decoder(_Format)
-
-
-def _effort(reasoning: Mapping[str, Raw] | None) -> bytes | None:
-    effort = bytes((reasoning or {}).get("effort") or b"")
-    return effort if effort in _EFFORTS else None
 
 
 def _tokens(raw: Raw) -> Tokens | None:

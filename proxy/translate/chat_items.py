@@ -12,6 +12,9 @@ from typing import Any
 import msgspec
 
 from proxy.errors import Kind, LooplineError
+from proxy.models.profile import Chat
+from proxy.translate.left_out import LeftOut
+from proxy.translate.tools import Tools
 from proxy.wire.codec import NULL, Raw, decode, encode, is_null
 from proxy.wire.items import Item
 
@@ -57,6 +60,39 @@ _REASONING = msgspec.json.Decoder(_Reasoning)
 
 # Templates of open models know no developer.
 _ROLES: Mapping[str, str] = {"user": "user", "assistant": "assistant", "system": "system", "developer": "system"}
+
+
+class ItemEncoder:
+    """Encodes a turn's items as messages of one kind of server.
+
+    `left_out` collects what the messages cannot carry.
+    """
+
+    def __init__(self, tools: Tools, profile: Chat, open_reasoning: Callable[[str], str | None]) -> None:
+        self._tools = tools
+        self._profile = profile
+        self._open_reasoning = open_reasoning
+        self.left_out: list[LeftOut] = []
+
+    def encode(self, items: Sequence[Item]) -> bytes:
+        """Messages joined by commas. Raises `LooplineError` (invalid_request, param `input[i]`)."""
+        return encode_items(items)
+
+
+def join_messages(instructions: bytes | None, fragments: Sequence[bytes], profile: Chat) -> list[bytes]:
+    """All messages of a request, commas between them. `instructions` is a JSON string, `fragments` are encoded items.
+
+    Raises `LooplineError` (invalid_request) where there is none.
+    """
+    messages = []
+    if instructions is not None:
+        messages.append(b'{"role":"system","content":' + instructions + b"}")
+    messages += [fragment for fragment in fragments if fragment]
+    if not messages:
+        raise LooplineError(Kind.INVALID_REQUEST, "'input' must not be empty in a new conversation.", param="input")
+    separated = [b","] * (2 * len(messages) - 1)
+    separated[::2] = messages
+    return separated
 
 
 def encode_items(items: Sequence[Item]) -> bytes:

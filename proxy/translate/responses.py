@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 
 from proxy.errors import Kind, LooplineError
-from proxy.translate.base import STEERED, Body, Result
+from proxy.translate.base import STEERED, Body, Brief, Result
 from proxy.translate.failures import stream_error
 from proxy.translate.intake import Intake
+from proxy.translate.left_out import LeftOut
 from proxy.translate.responses_events import (
     EVENT,
     HEAD,
@@ -29,9 +30,7 @@ from proxy.translate.responses_events import (
     read_usage,
     recognised,
 )
-from proxy.translate.tools import Tools
 from proxy.translate.whole import by_index, closed, cut, grown
-from proxy.wire.client_events import Create
 from proxy.wire.codec import NULL, Raw, encode, is_null
 from proxy.wire.items import CALLS, Item, string
 from proxy.wire.sse import DONE
@@ -51,7 +50,6 @@ _OURS = frozenset(
         "client_metadata",
     }
 )
-_FUNCTION_ONLY = frozenset({"function", "custom"})
 
 
 # Deltas re-made from a typed decode: type → what else the event must hold.
@@ -79,21 +77,13 @@ class ResponsesTranslator:
     dialect = "responses"
     keeps_fragments = False  # encoding is a join of the items' own bytes
 
-    def __init__(
-        self,
-        create: Create,
-        model: str,
-        tools: Tools,
-        *,
-        sequence: int,
-        max_event_bytes: int,
-        faithful: bool = False,
-    ) -> None:
-        self._create = create
-        self._model = model
-        self._tools = tools
-        self._faithful = faithful
-        self._intake = Intake(max_event_bytes)
+    def __init__(self, brief: Brief, *, faithful: bool = False) -> None:
+        self._brief = brief
+        self._create = brief.create
+        self._tools = brief.tools
+        self._faithful = faithful or brief.profile.responses.faithful
+        self.encoding = f"responses/{brief.profile.name}"
+        self._intake = Intake(brief.max_event_bytes)
         self._events: list[bytes] = []
         self._items: list[Item] = []
         self._open: dict[int, Open] = {}  # items that were added and are not done, by their index
@@ -104,10 +94,10 @@ class ResponsesTranslator:
         self._final: Response | None = None
         self._final_status = ""
         self._upstream_id: str | None = None
-        self._sequence = sequence
+        self._sequence = brief.sequence
         self._has_output = False
-        self.delta = self.encode(create.items)
-        self.tools_dropped = 0
+        self.left_out: list[LeftOut] = []
+        self.delta = self.encode(brief.create.items)
 
     @property
     def sequence(self) -> int:
@@ -136,7 +126,7 @@ class ResponsesTranslator:
     def request(self, history: Sequence[bytes]) -> Body:
         """The request; see `Translator.request`."""
         create = self._create
-        members = [b'{"model":' + string(self._model) + b',"stream":true,"store":false']
+        members = [b'{"model":' + string(self._brief.model) + b',"stream":true,"store":false']
         for name, value in create.members.items():
             if name not in _OURS:
                 members.append(encode(name) + b":" + bytes(value))
@@ -145,7 +135,7 @@ class ResponsesTranslator:
             raise LooplineError(Kind.INVALID_REQUEST, "'input' must not be empty in a new conversation.", param="input")
         body = [b",".join(members), b',"input":[', b",".join(parts), b"]}"]
         # What runs inside the upstream (a hosted tool) may have happened although no answer came.
-        harmless = not set(self._tools.others) - _FUNCTION_ONLY
+        harmless = all(tool.functions for tool in self._tools.listed)
         return Body("/responses", body, sum(map(len, history)), repeatable=harmless)
 
     def feed(self, data: bytes) -> list[bytes]:

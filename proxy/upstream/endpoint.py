@@ -20,6 +20,8 @@ _OURS = frozenset(
 class Endpoint:
     """An endpoint, immutable but for its count of leases.
 
+    `profile` names the kind of server that it is, auto to recognise it.
+
     `max_output_tokens` cuts answers where the client sets no limit (0: none). `context_hint` tells a client whose
     prompt is too long what to do about it.
     """
@@ -36,6 +38,7 @@ class Endpoint:
         ca_bundle: str = "",
         proxy: str = "",
         dialect: str = "auto",
+        profile: str = "auto",
         faithful: bool = False,
         max_output_tokens: int = 0,
         context_hint: str = "",
@@ -45,6 +48,7 @@ class Endpoint:
         self.name = name
         self.url = url.rstrip("/")
         self.dialect = dialect
+        self.profile = profile
         self.faithful = faithful
         self.max_output_tokens = max_output_tokens
         self.context_hint = context_hint

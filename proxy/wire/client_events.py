@@ -59,6 +59,9 @@ _REFUSED: Mapping[str, str] = {
 }
 
 
+_SEALED = "reasoning.encrypted_content"
+
+
 class Limits(NamedTuple):
     """Bounds on one request: number of input items and of tools."""
 
@@ -97,6 +100,11 @@ class Create(NamedTuple):
     def generate(self) -> bool:
         """False for a warm-up, which gets an id and no output."""
         return _generates(self.values)
+
+    @property
+    def wants_sealed(self) -> bool:
+        """Does the client want reasoning in a form that it can send back, `include: ["reasoning.encrypted_content"]`?"""
+        return _SEALED in (self.values.get("include") or ())
 
     def limited(self, max_output_tokens: int) -> Create:
         """The same, with a limit on its answer where the client set none; 0 sets none either."""

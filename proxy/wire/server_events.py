@@ -15,6 +15,7 @@ from proxy.wire.client_events import Create
 from proxy.wire.codec import Raw, decode, encode, is_null
 from proxy.wire.items import string
 
+LEFT_OUT = "loopline.left_out"
 _DEFAULT_TEXT = b'{"format":{"type":"text"}}'
 
 
@@ -54,14 +55,17 @@ class Snapshot:
     """The response object inside lifecycle events and HTTP answers: all keys of the schema, in every state.
 
     What does not change over a turn is encoded once. `tools` is the echo of the request's tools, a JSON array.
+    `left_out` says what the upstream could not be told; it stands in the metadata under `LEFT_OUT`.
     """
 
     __slots__ = ("_head", "_tail", "id")
 
-    def __init__(self, response: str, create: Create, model: str, tools: bytes, created_at: int) -> None:
+    def __init__(
+        self, response: str, create: Create, model: str, tools: bytes, created_at: int, left_out: str = ""
+    ) -> None:
         self.id = response
         self._head = b'{"id":"%b","object":"response","created_at":%d,' % (response.encode(), created_at)
-        self._tail = b"," + _echo(create, model, tools) + b"}"
+        self._tail = b"," + _echo(create, model, tools, left_out) + b"}"
 
     def render(
         self,
@@ -104,14 +108,16 @@ _ECHOED: Mapping[str, bytes] = {
     "store": b"true",
     "background": b"false",
     "service_tier": b'"default"',
-    "metadata": b"{}",
     "safety_identifier": b"null",
     "prompt_cache_key": b"null",
 }
 
 
-def _echo(create: Create, model: str, tools: bytes) -> bytes:
-    members = [b'"model":' + string(model), b'"tools":' + tools]
+def _echo(create: Create, model: str, tools: bytes, left_out: str) -> bytes:
+    metadata = create.raw("metadata") or b"{}"
+    if left_out:
+        metadata = encode({**(create.values.get("metadata") or {}), LEFT_OUT: left_out})
+    members = [b'"model":' + string(model), b'"tools":' + tools, b'"metadata":' + metadata]
     for name, default in _ECHOED.items():
         members.append(b'"%b":%b' % (name.encode(), create.raw(name) or default))
     members.append(b'"text":' + _text(create.values.get("text")))

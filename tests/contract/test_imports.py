@@ -33,6 +33,7 @@ LEVELS = {
     "proxy.safety": 2,
     "proxy.access": 2,
     "proxy.upstream": 2,
+    "proxy.state_folder": 2,
     "proxy.session": 3,
     "proxy.server": 4,
     "proxy.telemetry.metrics": 4,
@@ -48,13 +49,14 @@ LEVELS = {
 SIBLINGS = {("proxy.translate", "proxy.models"), ("proxy.app", "proxy.workers")}
 
 IO_MODULES = {
-    "aiohttp", "asyncio", "multiprocessing", "redis", "select", "selectors", "signal", "socket", "sqlite3", "ssl",
-    "subprocess", "threading", "time", "uvloop", "websockets",
+    "aiohttp", "asyncio", "fcntl", "multiprocessing", "redis", "select", "selectors", "signal", "socket", "sqlite3",
+    "ssl", "subprocess", "tempfile", "threading", "time", "uvloop", "websockets",
 }  # fmt: skip
 MAY_DO_IO = (
     "proxy/app.py",
     "proxy/cli.py",
     "proxy/workers.py",
+    "proxy/state_folder.py",
     "proxy/session/turn.py",
     "proxy/session/session.py",
     "proxy/session/registry.py",

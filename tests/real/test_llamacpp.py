@@ -62,7 +62,7 @@ async def turn(socket: Any, **create: Any) -> list[Any]:
 async def test_the_server_is_recognised_without_a_generation(server: Loopline, client: AsyncOpenAI) -> None:
     assert [model.id async for model in await client.models.list()] == ["smollm2"]
     catalog = await server.services.catalogs.get(server.services.endpoints[0], "", {})
-    assert (catalog.engine, catalog.dialect) == ("llama.cpp", "chat")
+    assert (catalog.profile.name, catalog.dialect) == ("llamacpp", "chat")
 
 
 async def test_a_conversation_over_one_socket(client: AsyncOpenAI) -> None:

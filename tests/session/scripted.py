@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 
+from proxy.access.sealing import Sealer
 from proxy.conversation.chain import Node
 from proxy.conversation.memory import MemoryStore
 from proxy.errors import LooplineError
@@ -149,4 +150,5 @@ def services(client: HttpClient, store: MemoryStore, dialect: str = "chat") -> S
         history_bytes=1 << 30,
         max_event_bytes=1 << 20,
         max_output_bytes=1 << 24,
+        sealer=Sealer({"test": bytes(32)}),
     )

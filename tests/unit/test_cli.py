@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import subprocess
 import sys
 from pathlib import Path
@@ -12,10 +13,12 @@ from click.testing import CliRunner, Result
 from proxy import __version__
 from proxy.cli import main
 from proxy.settings import CATALOG, FLAGS, Settings
+from proxy.settings.keys import parse_keys
 from proxy.tools.first_run import Behind
 from proxy.tools.simulate import Options
 
 ROOT = Path(__file__).resolve().parents[2]
+KEY = base64.b64encode(bytes(range(32))).decode()
 
 
 def run(*arguments: str, **environ: str) -> Result:
@@ -129,6 +132,72 @@ def test_check_config_prints_settings_and_where_they_are_from(tmp_path: Path) ->
     assert f'headers = {{ "x-key" = "(hidden)" }}  # file {config}\n' in result.stdout
     assert 'host = "127.0.0.1"\n' in result.stdout
     assert "sk-secret" not in result.output
+
+
+def test_check_config_reads_keys_and_never_shows_them(tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text(f"one:{KEY}\ntwo:{KEY[:-6]}\n")
+    named = {"LOOPLINE_REASONING_KEYS_FILE": str(keys), "XDG_STATE_HOME": str(tmp_path)}
+    result = run("check-config", **named)
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"loopline: reasoning.keys_file: the keys in '{keys}': the key of line 2 is not")
+    keys.write_text(f"one:{KEY}\n")
+    good = run("check-config", **named)
+    assert good.exit_code == 0
+    assert KEY[:20] not in result.output + good.output
+
+
+def test_check_config_reads_the_state_folder_and_makes_nothing(tmp_path: Path) -> None:
+    assert run("check-config", XDG_STATE_HOME=str(tmp_path)).exit_code == 0
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "loopline").mkdir()
+    (tmp_path / "loopline" / "tenant-secret").write_text("damaged")
+    result = run("check-config", XDG_STATE_HOME=str(tmp_path))
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"loopline: state.folder: the secret in {tmp_path}/loopline/tenant-secret: it is")
+
+
+def test_rotate_key_says_what_it_did_and_what_to_do_next(tmp_path: Path) -> None:
+    file = tmp_path / "loopline" / "sealing-keys"
+    first = run("rotate-key", XDG_STATE_HOME=str(tmp_path))
+    (one,) = parse_keys(file.read_text())
+    assert (first.exit_code, first.stdout) == (
+        0,
+        f"{file}: key {one} seals from the next start on.\n"
+        "Next: restart loopline serve, every replica that reads this file.\n",
+    )
+    run("rotate-key", XDG_STATE_HOME=str(tmp_path))
+    two, _ = parse_keys(file.read_text())
+    last = run("rotate-key", "--keep", "2", XDG_STATE_HOME=str(tmp_path))
+    keys = parse_keys(file.read_text())
+    assert f"Still open what they sealed: {two}.\nGone, with what they sealed: {one}.\nNext: restart" in last.stdout
+    assert list(keys)[1:] == [two]
+    for key in keys.values():
+        assert base64.b64encode(key).decode()[:20] not in first.output + last.output
+
+
+def test_rotate_key_rotates_the_file_of_the_settings(tmp_path: Path) -> None:
+    keys, config = tmp_path / "keys", tmp_path / "loopline.toml"
+    keys.write_text(f"mine:{KEY}\n")
+    config.write_text(f'[reasoning]\nkeys_file = "{keys}"\n')
+    result = run("rotate-key", "--config", str(config))
+    assert result.exit_code == 0, result.output
+    assert list(parse_keys(keys.read_text()))[1:] == ["mine"]
+
+
+def test_rotate_key_that_cannot_is_one_line_and_a_status(tmp_path: Path) -> None:
+    in_environment = run("rotate-key", LOOPLINE_REASONING_KEYS_ENV="KEYS", KEYS=f"mine:{KEY}")
+    assert in_environment.exit_code == 2
+    assert "reasoning.keys_env: the keys are in the environment (KEYS)" in in_environment.stderr
+    (tmp_path / "file").write_text("")
+    unwritable = run("rotate-key", LOOPLINE_STATE_FOLDER=str(tmp_path / "file" / "state"))
+    assert unwritable.exit_code == 1
+    assert unwritable.stderr.startswith("loopline: cannot replace the sealing keys: ")
+    assert unwritable.stderr.endswith(": Not a directory\n")
+    for result in (in_environment, unwritable):
+        assert result.stdout == ""
+        assert result.stderr.count("\n") == 1
+        assert KEY not in result.stderr
 
 
 @pytest.mark.parametrize("arguments", [["version"], ["--version"]])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import tomllib
@@ -18,6 +19,7 @@ from proxy.settings import (
     BadSetting,
     Endpoint,
     Limits,
+    Reasoning,
     Setting,
     Settings,
     api_key,
@@ -26,6 +28,8 @@ from proxy.settings import (
     is_loopback,
     load,
     read,
+    sealing_keys,
+    tenant_secret,
 )
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -68,6 +72,7 @@ OTHERS: dict[str, object] = {
     "server.allowed_origins": ("https://app.example",),
     "endpoints[0].name": "gpu-1",
     "endpoints[0].url": "https://gpu.example/v1",
+    "endpoints[0].profile": "vllm",
     "endpoints[0].api_key_env": "UPSTREAM_KEY",
     "endpoints[0].api_key_file": "/dev/null",
     "endpoints[0].headers": {"X-Team": "a"},
@@ -79,7 +84,14 @@ OTHERS: dict[str, object] = {
     "models.default": "qwen",
     "models.aliases": {"gpt-*": "qwen", "*": "tiny"},
     "limits.history_bytes": MIB,
+    "reasoning.keys_env": "SEALING_KEYS",
+    "reasoning.keys_file": "/dev/null",
+    "state.folder": "/var/lib/loopline",
+    "state.tenant_secret_env": "TENANT_SECRET",
+    "state.tenant_secret_file": "/dev/null",
 }
+KEY = base64.b64encode(bytes(32)).decode()
+NAMED = {"UPSTREAM_KEY": "key", "SEALING_KEYS": f"one:{KEY}", "TENANT_SECRET": KEY}  # what the variables above hold
 
 
 # --- Defaults and precedence -----------------------------------------------------------------------------------------
@@ -130,9 +142,9 @@ def test_every_environment_name_sets_its_setting(name: str) -> None:
     setting = CATALOG[ENV_NAMES[name]]
     value = another(setting)
     text = json.dumps(value) if setting.is_container or not isinstance(value, str) else value
-    environ = {name: text, "UPSTREAM_KEY": "key"}
-    if setting.key == "endpoints[0].api_key_file":
-        with pytest.raises(BadSetting, match="api_key_file: the key in '/dev/null' is empty"):
+    environ = {name: text, **NAMED}
+    if value == "/dev/null":
+        with pytest.raises(BadSetting, match=rf"{setting.name}: the \w+ in '/dev/null'"):
             load(None, {}, environ)
     else:
         assert value_of(load(None, {}, environ), setting) == value
@@ -377,6 +389,13 @@ def test_key_that_no_header_can_carry(key: str) -> None:
         ({"endpoints[0].api_key_env": SECRET}, {}),
         ({"endpoints[0].api_key_env": SECRET.replace("-", "_")}, {}),
         ({"endpoints[0].api_key_file": SECRET}, {}),
+        ({"reasoning.keys_env": SECRET.replace("-", "_")}, {}),
+        ({"reasoning.keys_file": SECRET}, {}),
+        ({"reasoning.keys_env": "KEYS"}, {"KEYS": f"id:{SECRET}"}),
+        ({"reasoning.keys_env": "KEYS"}, {"KEYS": SECRET}),
+        ({"state.tenant_secret_env": SECRET.replace("-", "_")}, {}),
+        ({"state.tenant_secret_file": SECRET}, {}),
+        ({"state.tenant_secret_env": "TENANT_SECRET"}, {"TENANT_SECRET": SECRET}),
         ({"endpoints[0].url": f"http://user:{SECRET}@gpu/v1"}, {}),
         ({"endpoints[0].url": f"http://gpu/v1?key={SECRET}"}, {}),
         ({"endpoints[0].proxy": f"socks5://user:{SECRET}@proxy"}, {}),
@@ -388,7 +407,7 @@ def test_key_that_no_header_can_carry(key: str) -> None:
     ],
 )
 def test_no_refusal_shows_a_secret(flags: dict[str, object], environ: dict[str, str]) -> None:
-    assert "secret" not in refusal(flags, environ)
+    assert "very" not in refusal(flags, environ)
 
 
 def test_neither_repr_nor_effective_settings_show_a_secret(tmp_path: Path) -> None:
@@ -402,15 +421,53 @@ def test_neither_repr_nor_effective_settings_show_a_secret(tmp_path: Path) -> No
     assert 'headers = { "x-key" = "(hidden)" }  # flag endpoints[0].headers' in effective(loaded)
 
 
+def test_sealing_keys_from_environment_then_its_file_then_the_named_file(tmp_path: Path) -> None:
+    mounted, named = tmp_path / "mounted", tmp_path / "named"
+    mounted.write_text(f"mounted:{KEY}\n")
+    named.write_text(f"named:{KEY}\n")
+    settings = Settings(reasoning=Reasoning(keys_env="KEYS", keys_file=str(named)))
+    both = {"KEYS": f"first:{KEY},second:{KEY}", "KEYS_FILE": str(mounted)}
+    assert list(sealing_keys(settings, both) or ()) == ["first", "second"]
+    assert list(sealing_keys(settings, {"KEYS_FILE": str(mounted)}) or ()) == ["mounted"]
+    assert list(sealing_keys(settings, {}) or ()) == ["named"]
+    assert sealing_keys(Settings(), both) is None
+
+
+def test_sealing_keys_that_cannot_be_used_are_a_bad_setting_with_a_remedy(tmp_path: Path) -> None:
+    (tmp_path / "keys").write_text(f"one:{KEY}\ntwo:short\n")
+    assert refusal({"reasoning.keys_file": str(tmp_path / "keys")}) == (
+        f"reasoning.keys_file: the keys in '{tmp_path}/keys': the key of line 2 is not the base64 of 32 bytes "
+        "(`openssl rand -base64 32` makes one)"
+    )
+    assert "'KEYS' is named, but neither" in refusal({"reasoning.keys_env": "KEYS"})
+    assert "reasoning.keys_file: cannot read" in refusal({"reasoning.keys_file": str(tmp_path / "none")})
+    assert refusal({"state.tenant_secret_env": "KEYS"}, {"KEYS": "short"}).startswith(
+        "state.tenant_secret_env: the secret in KEYS: it is not the base64 of 32 bytes"
+    )
+
+
+def test_sealing_keys_may_live_in_variables_of_our_prefix() -> None:
+    environ = {
+        "LOOPLINE_REASONING_KEYS_ENV": "LOOPLINE_KEYS",
+        "LOOPLINE_KEYS": f"one:{KEY}",
+        "LOOPLINE_STATE_TENANT_SECRET_ENV": "LOOPLINE_TENANTS",
+        "LOOPLINE_TENANTS": KEY,
+    }
+    settings = load(None, {}, environ)
+    assert sealing_keys(settings, environ) == {"one": bytes(32)}
+    assert tenant_secret(settings, environ) == bytes(32)
+
+
 # --- Texts -----------------------------------------------------------------------------------------------------------
 
 
 def test_effective_settings_are_toml_that_loads_to_the_same(file: Path) -> None:
-    hidden = {"endpoints[0].headers", "endpoints[0].query", "endpoints[0].api_key_file"}
-    flags = {key: another(setting) for key, setting in CATALOG.items() if key not in hidden}
-    loaded = read(None, flags | {"models.default": 'a "b" \\ é \x7f 😀'}, {"UPSTREAM_KEY": "key"})
+    hidden = {"endpoints[0].headers", "endpoints[0].query"}
+    flags = {key: value for key, setting in CATALOG.items() if (value := another(setting)) != "/dev/null"}
+    flags = {key: value for key, value in flags.items() if key not in hidden}
+    loaded = read(None, flags | {"models.default": 'a "b" \\ é \x7f 😀'}, NAMED)
     file.write_text(effective(loaded))
-    assert load(file, {}, {"UPSTREAM_KEY": "key"}) == loaded.settings
+    assert load(file, {}, NAMED) == loaded.settings
 
 
 def test_example_file_is_up_to_date() -> None:

@@ -129,9 +129,9 @@ async def test_more_is_asked_only_until_the_engine_is_known(clock: Clock) -> Non
     await CatalogCache(known, 300, clock).get(SHARED, "t", {})
     catalog = await CatalogCache(plain, 300, clock).get(SHARED, "t", {})
     assert known.paths == ["models"]
-    assert plain.paths == ["models", "version", "props"]
-    assert [request.url for request in plain.asked] == ["http://up/v1/models", "http://up/version", "http://up/props"]
-    assert (catalog.engine, catalog.names) == ("llama.cpp", frozenset({"m"}))
+    assert plain.paths == ["models", "props"]
+    assert [request.url for request in plain.asked] == ["http://up/v1/models", "http://up/props"]
+    assert (catalog.profile.name, catalog.names) == ("llamacpp", frozenset({"m"}))
 
 
 @pytest.mark.parametrize("answer", [DOWN, 401, 500, b"nonsense"])

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.errors import Kind, LooplineError
-from proxy.models.catalog import CHAT, RESPONSES, UNKNOWN, Catalog, Names, read_catalog
+from proxy.models.catalog import CHAT, RESPONSES, Catalog, Names, read_catalog
+from proxy.models.profile import GENERIC, profiles
 from tests.unit.strategies import dumped, json_values
 
 URL = "http://127.0.0.1:8000/v1"
@@ -19,19 +20,19 @@ def models(*entries: Any) -> bytes:
 
 
 def read(
-    listed: bytes | None = None, version: bytes | None = None, props: bytes | None = None, url: str = URL
+    listed: bytes | None = None, props: bytes | None = None, ollama: bytes | None = None, url: str = URL
 ) -> Catalog:
-    return read_catalog(url, "auto", {"/models": listed, "/version": version, "/props": props})
+    return read_catalog(url, "auto", None, {"/models": listed, "/props": props, "/api/version": ollama})
 
 
 def serving(*names: str) -> Catalog:
-    return Catalog(CHAT, "vllm", frozenset(names), {})
+    return Catalog(CHAT, profiles()["vllm"], frozenset(names), {})
 
 
 def test_a_list_of_models_is_kept_as_it_came() -> None:
     entry = {"id": "m", "object": "model", "created": 1, "owned_by": "vllm", "max_model_len": "odd", "x": [1]}
     catalog = read(models(entry, {"id": "n"}))
-    assert (catalog.names, catalog.engine) == (frozenset({"m", "n"}), "vllm")
+    assert (catalog.names, catalog.profile.name) == (frozenset({"m", "n"}), "vllm")
     assert json.loads(catalog.entries["m"]) == entry
 
 
@@ -40,7 +41,7 @@ def test_a_list_of_models_is_kept_as_it_came() -> None:
 )
 def test_an_upstream_that_will_not_say_serves_any_name(body: bytes | None) -> None:
     catalog = read(body)
-    assert (catalog.names, catalog.engine, catalog.dialect) == (None, UNKNOWN, CHAT)
+    assert (catalog.names, catalog.profile.name, catalog.dialect) == (None, GENERIC, CHAT)
 
 
 def test_entries_that_are_none_do_not_hide_the_others() -> None:
@@ -50,18 +51,17 @@ def test_entries_that_are_none_do_not_hide_the_others() -> None:
 
 @pytest.mark.parametrize(
     ("owner", "engine"),
-    [("vllm", "vllm"), ("sglang", "sglang"), ("llamacpp", "llama.cpp"), ("library", "ollama"), ("VLLM", "vllm"),
-     ("me", UNKNOWN)],
+    [("vllm", "vllm"), ("sglang", "sglang"), ("llamacpp", "llamacpp"), ("library", "ollama"), ("VLLM", "vllm"),
+     ("me", GENERIC)],
 )  # fmt: skip
 def test_the_engine_is_read_from_who_owns_the_models(owner: str, engine: str) -> None:
-    assert read(models({"id": "m", "owned_by": owner})).engine == engine
+    assert read(models({"id": "m", "owned_by": owner})).profile.name == engine
 
 
 def test_the_engine_is_read_from_its_other_answers() -> None:
-    assert read(props=b"{}").engine == "llama.cpp"
-    assert read(version=b'{"version":"0.32.0"}').engine == "unknown (version 0.32.0)"
-    assert read(version=b'{"version":' + b"[" * 100_000).engine == UNKNOWN
-    assert read(version=b'{"x":' + b"[" * 100_000 + b"]" * 100_000 + b',"version":"1"}').engine == UNKNOWN
+    assert read(props=b"{}").profile.name == "llamacpp"
+    assert read(ollama=b'{"version":"0.9"}').profile.name == "ollama"
+    assert read().profile.name == GENERIC
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_the_engine_is_read_from_its_other_answers() -> None:
     ],
 )
 def test_the_dialect_is_what_was_asked_or_what_the_host_is_known_for(url: str, asked: str, dialect: str) -> None:
-    assert read_catalog(url, asked, {}).dialect == dialect
+    assert read_catalog(url, asked, None, {}).dialect == dialect
 
 
 @given(
@@ -87,7 +87,7 @@ def test_the_dialect_is_what_was_asked_or_what_the_host_is_known_for(url: str, a
 )
 @settings(deadline=None, max_examples=60)
 def test_any_answers_give_a_catalog(answers: dict[str, bytes]) -> None:
-    catalog = read_catalog(URL, "auto", answers)
+    catalog = read_catalog(URL, "auto", None, answers)
     assert catalog.names is None or catalog.names == set(catalog.entries)
 
 

@@ -98,7 +98,7 @@ def test_tools_and_their_choice_go_along() -> None:
         {"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}, "strict": True}}
     ]
     assert (body["tool_choice"], body["parallel_tool_calls"]) == ("required", False)
-    assert translator.tools_dropped == 1
+    assert translator.left_out == [("tool", "web_search")]
 
 
 @pytest.mark.parametrize(

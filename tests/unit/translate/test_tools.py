@@ -8,15 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.errors import Kind, LooplineError
-from proxy.translate.tools import EMPTY, ToolMemo, Tools, chat_tools, read_tools
+from proxy.translate.tool_choice import chat_tools
+from proxy.translate.tools import EMPTY, ToolMemo, Tools, left_out_tools, read_tools
 from tests.unit.strategies import dumped, json_values
 
 WEATHER = {"type": "function", "name": "weather", "description": "d", "parameters": {"type": "object"}, "strict": True}
 CLOCK = {"type": "function", "name": "clock"}
 HOSTED: list[dict[str, Any]] = [
     {"type": "web_search"},
-    {"type": "custom", "name": "apply_patch", "format": {"type": "grammar"}},
-    {"type": "namespace", "name": "n", "tools": [CLOCK]},
+    {"type": "file_search", "vector_store_ids": ["v"]},
+    {"type": "shell", "environment": {"type": "container_auto"}},
     {"type": "tool_search"},
 ]
 
@@ -25,9 +26,9 @@ def read(*tools: dict[str, Any]) -> Tools:
     return read_tools(dumped(list(tools)))
 
 
-def asked(tools: Tools, choice: Any = None, parallel: bool | None = None) -> dict[str, Any]:
-    raw = [None if value is None else dumped(value) for value in (choice, parallel)]
-    members: dict[str, Any] = json.loads(b"{" + b",".join(chat_tools(tools, *raw)) + b"}")
+def asked(tools: Tools, choice: Any = None) -> dict[str, Any]:
+    raw = None if choice is None else dumped(choice)
+    members: dict[str, Any] = json.loads(b"{" + b",".join(chat_tools(tools, raw, strict=True, named=True)) + b"}")
     return members
 
 
@@ -49,19 +50,18 @@ def test_functions_are_wrapped_as_chat_wants_them_and_absent_stays_absent() -> N
 def test_tools_that_cannot_run_are_dropped_and_counted_and_still_echoed() -> None:
     tools = read(*HOSTED, CLOCK)
     assert names(asked(tools)) == ["clock"]
-    assert tools.others == ("web_search", "custom", "namespace", "tool_search")
+    assert left_out_tools(tools) == [("tool", "web_search"), ("tool", "file_search"), ("tool", "shell")]
     assert json.loads(tools.echo)[:4] == HOSTED
 
 
 def test_no_tools_are_no_members() -> None:
-    assert asked(EMPTY) == asked(EMPTY, "auto", True) == asked(EMPTY, "none") == asked(read(*HOSTED), "auto") == {}
+    assert asked(EMPTY) == asked(EMPTY, "auto") == asked(EMPTY, "none") == asked(read(*HOSTED), "auto") == {}
     assert EMPTY.echo == b"[]"
 
 
 @pytest.mark.parametrize("choice", ["auto", "none", "required"])
 def test_a_mode_goes_along(choice: str) -> None:
-    assert asked(read(CLOCK), choice, False)["tool_choice"] == choice
-    assert asked(read(CLOCK), choice, False)["parallel_tool_calls"] is False
+    assert asked(read(CLOCK), choice)["tool_choice"] == choice
 
 
 def test_a_named_function_goes_along() -> None:
@@ -139,7 +139,7 @@ def test_deep_tools_are_an_error_wherever_the_limit_is_met() -> None:
     for depth in (10, *range(850, 1050, 3), 100_000):
         raw = b'[{"type":"function","name":"f","parameters":' + b"[" * depth + b"]" * depth + b"}]"
         try:
-            chat_tools(read_tools(raw), None, None)
+            chat_tools(read_tools(raw), None, strict=True, named=True)
             outcomes.add("fine")
         except LooplineError as error:
             outcomes.add(error.kind.value)

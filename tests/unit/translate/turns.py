@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from proxy.errors import LooplineError
-from proxy.translate.base import Translator
+from proxy.models.profile import profiles
+from proxy.translate.base import Brief, Translator
 from proxy.translate.chat import ChatTranslator
 from proxy.translate.responses import ResponsesTranslator
 from proxy.translate.tools import ToolMemo, Tools
@@ -41,16 +42,21 @@ def tools_of(made: Create) -> Tools:
     return ToolMemo().read("t", made.raw("tools"))
 
 
-def chat(made: Create | None = None, model: str = "up", limit: int = LIMIT) -> ChatTranslator:
+def brief(made: Create, model: str = "up", limit: int = LIMIT, profile: str = "generic") -> Brief:
+    """What a translator is told."""
+    return Brief(made, model, tools_of(made), profiles()[profile], SEED, sequence=2, max_event_bytes=limit)
+
+
+def chat(made: Create | None = None, model: str = "up", limit: int = LIMIT, profile: str = "generic") -> ChatTranslator:
     """A chat translator at the start of its turn."""
-    made = made or create()
-    return ChatTranslator(made, model, tools_of(made), seed=SEED, sequence=2, max_event_bytes=limit)
+    return ChatTranslator(brief(made or create(), model, limit, profile))
 
 
-def responses(made: Create | None = None, model: str = "up", *, faithful: bool = False) -> ResponsesTranslator:
+def responses(
+    made: Create | None = None, model: str = "up", *, faithful: bool = False, profile: str = "generic"
+) -> ResponsesTranslator:
     """A Responses translator at the start of its turn."""
-    made = made or create()
-    return ResponsesTranslator(made, model, tools_of(made), sequence=2, max_event_bytes=LIMIT, faithful=faithful)
+    return ResponsesTranslator(brief(made or create(), model, profile=profile), faithful=faithful)
 
 
 def sent(translator: Translator, history: Sequence[bytes] = ()) -> Event:

@@ -1,0 +1,25 @@
+"""What an upstream could not be told: said in the log, in a metric and in the response, never left out in silence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+# A closed set, for metrics.
+WHAT = ("tool", "field", "item", "part", "reasoning")
+
+
+_MAX_CHARS = 512  # what a value in a response's metadata may have (API reference, Responses, metadata)
+
+
+class LeftOut(NamedTuple):
+    """Something of a request that its upstream could not be told: `what` it is (`WHAT`), and its name or type."""
+
+    what: str
+    name: str
+
+
+def describe(left_out: Sequence[LeftOut]) -> str:
+    """All of it in one line, for people; empty for nothing."""
+    text = ", ".join(f"{each.what} {each.name}" for each in dict.fromkeys(left_out))
+    return text if len(text) <= _MAX_CHARS else text[: _MAX_CHARS - 1] + "…"
