@@ -6,11 +6,13 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 SERVES := $(VENV)/.serves
+FUZZES := $(VENV)/.fuzzes
 # Errors are shown; that an index lacks a package, or that there is a newer pip, is not.
 PIP    := $(BIN)/pip --quiet --quiet --disable-pip-version-check install --editable
 ARGS   ?=
+FUZZ_SECONDS ?= 120
 
-.PHONY: help venv test test-real test-clients run config format clean
+.PHONY: help venv test test-real test-clients test-vllm run config docs golden fuzz format clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,7 +36,7 @@ $(STAMP): pyproject.toml | $(BIN)/pip
 	@$(PIP) '.[dev]'
 	@touch $(SERVES) $@
 
-test: $(STAMP) ## Lint, format check, types, tests with coverage (all but real and clients)
+test: $(STAMP) ## Lint, format check, types, tests with coverage (all but real, clients and vllm)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
@@ -46,6 +48,16 @@ test-real: $(STAMP) ## Tests against a real inference server
 test-clients: $(STAMP) ## Tests that drive real client programs
 	$(BIN)/pytest -m clients $(ARGS)
 
+test-vllm: $(STAMP) ## Tests against vLLM: LOOPLINE_VLLM is a command that serves it on port {port}
+	$(BIN)/pytest -m vllm $(ARGS)
+
+$(FUZZES): $(STAMP)
+	@$(PIP) '.[dev,fuzz]'
+	@touch $@
+
+fuzz: $(FUZZES) ## Fuzz requests, then streams, for FUZZ_SECONDS=120 each; findings go to build/fuzz
+	@$(BIN)/python -m tests.fuzz.run fuzz $(FUZZ_SECONDS)
+
 run: $(SERVES) ## Serve in front of a small real model, of UPSTREAM=http://host:8000/v1, or scripted with SIMULATE=1
 	@$(BIN)/loopline serve $(if $(UPSTREAM),--upstream $(UPSTREAM),$(if $(SIMULATE),--simulate,--embedded)) $(ARGS)
 
@@ -56,6 +68,12 @@ config: $(STAMP) ## Write config/loopline.example.toml from the settings
 format: $(STAMP) ## Format and fix what can be fixed
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+docs: $(STAMP) ## Write the tables of docs/upstreams.md from the profiles
+	$(BIN)/python -m proxy.tools.profile_table docs/upstreams.md
+
+golden: $(STAMP) ## Write the golden corpus anew from what the code does now: read the diff
+	$(BIN)/python -m tests.golden.corpus
 
 clean: ## Remove caches, builds and .venv
 	rm -rf $(VENV) build dist *.egg-info .coverage htmlcov .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -17,6 +17,7 @@ from proxy.access.sealing import Sealer
 from proxy.conversation.memory import MemoryStore
 from proxy.models.cache import CatalogCache
 from proxy.models.catalog import Names
+from proxy.models.chosen import chosen_profiles
 from proxy.server.door import Door, answer_errors, name_request
 from proxy.server.models import ModelsRoute
 from proxy.server.operations import OperationsRoute
@@ -42,7 +43,8 @@ class Loopline:
     """A server that runs inside an event loop: `async with Loopline(settings) as server`.
 
     `url` is where clients point their base URL, `/v1` included. `observers` are told beside metrics and log. Raises
-    OSError where a port cannot be had, `BadSetting` where the secrets of the state folder are damaged.
+    OSError where a port cannot be had, `BadSetting` where the secrets of the state folder are damaged or the profile of
+    the endpoint is none.
     """
 
     def __init__(self, settings: Settings, observers: Sequence[Observer] = ()) -> None:
@@ -186,11 +188,12 @@ class Loopline:
 
 
 def _services(settings: Settings, observer: Observers, sealer: Sealer) -> Services:
+    known = chosen_profiles(settings)
     client = AiohttpClient(keepalive_s=settings.upstream.keepalive_s, connect_s=settings.upstream.connect_timeout_s)
     return Services(
         client=client,
         endpoints=tuple(_endpoint(endpoint, settings) for endpoint in settings.endpoints),
-        catalogs=CatalogCache(client, settings.models.cache_ttl_s, time.monotonic),
+        catalogs=CatalogCache(client, settings.models.cache_ttl_s, time.monotonic, known),
         names=Names(settings.models.aliases, settings.models.default),
         store=MemoryStore(settings.store.memory_bytes, settings.store.ttl_s),
         tools=ToolMemo(),

@@ -133,8 +133,8 @@ def serve(ctx: click.Context, /, config: Path | None, embedded: bool, simulate: 
 def check_config(config: Path | None, **flags: Any) -> None:
     """Print the settings in effect as TOML and exit with 0, or say what is wrong and exit with 2.
 
-    A setting that is not at its default says where it is from. What may be secret is shown as (hidden). Keys and
-    secrets are read too: those that the settings name, and those that are in the state folder already.
+    A setting that is not at its default says where it is from. What may be secret is shown as (hidden). The profile,
+    keys and secrets are read too: those that the settings name, and those that are in the state folder already.
 
     \b
     Examples:
@@ -142,8 +142,10 @@ def check_config(config: Path | None, **flags: Any) -> None:
       LOOPLINE_PORT=9000 loopline check-config
     """
     from proxy import state_folder  # late: the other commands need none of it
+    from proxy.models.chosen import chosen_profiles
 
     loaded = read(config, _given(flags), os.environ)
+    chosen_profiles(loaded.settings)
     state_folder.check(loaded.settings, os.environ)
     click.echo(effective(loaded), nl=False)
 

@@ -67,6 +67,7 @@ class Kind(StrEnum):
     UPSTREAM_RATE_LIMITED = "upstream_rate_limited"
     UPSTREAM_UNAVAILABLE = "upstream_unavailable"
     CONTEXT_LENGTH = "context_length"
+    CONTENT_FILTER = "content_filter"
     QUOTA = "quota"
     INTERNAL = "internal"
 
@@ -126,6 +127,8 @@ TABLE: Mapping[Kind, Row] = {
     Kind.UPSTREAM_RATE_LIMITED: Row(_U, _YES, "rate_limit_error", "rate_limit_exceeded", 429),
     Kind.UPSTREAM_UNAVAILABLE: Row(_U, _YES, "server_error", "server_error", 503),
     Kind.CONTEXT_LENGTH: Row(_C, _NO, _BAD, "context_length_exceeded", 400),
+    # `invalid_prompt` is what the Responses API calls a prompt that its policies refuse. Codex shows the message.
+    Kind.CONTENT_FILTER: Row(_C, _NO, _BAD, "invalid_prompt", 400),
     Kind.QUOTA: Row(_U, _NO, "insufficient_quota", "insufficient_quota", 429),
     Kind.INTERNAL: Row(_P, _YES, "server_error", "server_error", 500),
 }

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Protocol
 
 from cachetools import LRUCache
@@ -23,6 +24,8 @@ _MAX_KEPT = 1024
 _MAX_KEPT_BYTES = 32 * 1024 * 1024
 # A turn waits for this, all questions together; a server that takes longer is taken for one that does not say.
 _PATIENCE_S = 1.5
+
+_MODELS = "/models"
 
 _Key = tuple[str, str]
 
@@ -59,6 +62,7 @@ class CatalogCache:
         self._ttl_s = ttl_s
         self._clock = clock
         self._kept: LRUCache[_Key, tuple[Catalog, float]] = LRUCache(_MAX_KEPT_BYTES, getsizeof=_size)
+        self._told: LRUCache[_Key, tuple[Profile, float]] = LRUCache(_MAX_KEPT)
         self._flights: LRUCache[_Key, asyncio.Lock] = LRUCache(_MAX_KEPT)
 
     async def get(self, endpoint: Asked, tenant: str, client_headers: Mapping[str, str]) -> Catalog:
@@ -76,24 +80,38 @@ class CatalogCache:
 
     async def _ask(self, endpoint: Asked, key: _Key, client_headers: Mapping[str, str]) -> Catalog:
         answers: dict[str, bytes | None] = {}
-        try:
+        with suppress(LooplineError, TimeoutError):  # what it did not say is unknown
             async with asyncio.timeout(_PATIENCE_S):
-                for path in ("/models", *questions()):
-                    if path != "/models" and self._read(endpoint, answers).profile.name != GENERIC:
+                answers[_MODELS] = await self._get(endpoint.request("GET", _MODELS, client_headers))
+                for path in questions():
+                    if self._knows(endpoint, key, answers):
                         break
-                    root = path != "/models"
-                    answers[path] = await self._get(endpoint.request("GET", path, client_headers, root=root))
-        except (LooplineError, TimeoutError):
-            pass  # what it did not say is unknown
-        catalog = self._read(endpoint, answers)
-        answered = answers.get("/models") is not None
+                    answers[path] = await self._get(endpoint.request("GET", path, client_headers, root=True))
+        catalog = self._read(endpoint, key, answers)
+        answered = answers.get(_MODELS) is not None
         if not answered and key in self._kept:
             catalog = self._kept[key][0]
         self._kept[key] = (catalog, self._clock() + (self._ttl_s if answered else _RETRY_S))
         return catalog
 
-    def _read(self, endpoint: Asked, answers: Mapping[str, bytes | None]) -> Catalog:
-        return read_catalog(endpoint.url, endpoint.dialect, self._known.get(endpoint.profile), answers)
+    def _knows(self, endpoint: Asked, key: _Key, answers: Mapping[str, bytes | None]) -> bool:
+        """Is there nothing more to ask? Servers log a path that they do not have: once in its time is enough."""
+        told = self._told.get(key)
+        return (
+            endpoint.profile in self._known
+            or (told is not None and self._clock() < told[1])
+            or self._read(endpoint, key, answers).profile.name != GENERIC
+        )
+
+    def _read(self, endpoint: Asked, key: _Key, answers: Mapping[str, bytes | None]) -> Catalog:
+        """What the answers mean; what earlier ones told of the kind of server stays for its time."""
+        catalog = read_catalog(endpoint.url, endpoint.dialect, self._known.get(endpoint.profile), answers)
+        if all(path in answers for path in questions()):
+            self._told[key] = (catalog.profile, self._clock() + self._ttl_s)
+        told = self._told.get(key)
+        if catalog.profile.name == GENERIC and told is not None and endpoint.profile not in self._known:
+            return read_catalog(endpoint.url, endpoint.dialect, told[0], answers)
+        return catalog
 
     async def _get(self, request: HttpRequest) -> bytes | None:
         async with self._client.open(request) as response:

@@ -1,11 +1,11 @@
 """What an upstream serves, read from its GET answers alone, and which model a client's name means.
 
-Asking by a generation would cost somebody tokens; `/v1/models`, `/version` and `/props` tell enough.
+Asking by a generation would cost somebody tokens; `/v1/models`, `/props` and the like tell enough.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from proxy.errors import Kind, LooplineError
-from proxy.models.profile import Profile, generic, profiles
+from proxy.models.profile import Profile, Signs, generic, profiles
 from proxy.wire.codec import NULL, Raw
 
 _SHOWN = 5
@@ -59,17 +59,20 @@ def read_catalog(url: str, dialect: str, profile: Profile | None, answers: Mappi
 
 
 def recognise(url: str, owners: Sequence[str], answers: Mapping[str, bytes | None]) -> Profile:
-    """The profile whose signs a server shows: its host first, then what its models say, then what it answers."""
+    """The profile whose signs a server shows: its host first, then what its models say, then what it answers.
+
+    Signs of two kinds at once (a gateway before several servers) are no sign.
+    """
     host = urlsplit(url).hostname or ""
-    known = profiles().values()
-    for shows in (
-        lambda signs: host in signs.hosts,
+    shows: tuple[Callable[[Signs], bool], ...] = (
+        lambda signs: any(fnmatchcase(host, pattern) for pattern in signs.hosts),
         lambda signs: any(owner in signs.owners for owner in owners),
-        lambda signs: any(answers.get(path) for path in signs.answers),
-    ):
-        for profile in known:
-            if shows(profile.signs):
-                return profile
+        lambda signs: any(text.encode() in (answers.get(path) or b"") for path, text in signs.answers.items()),
+    )
+    for shown in shows:
+        found = [profile for profile in profiles().values() if shown(profile.signs)]
+        if len(found) == 1:
+            return found[0]
     return generic()
 
 

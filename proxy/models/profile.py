@@ -1,7 +1,7 @@
 """What one kind of server takes, misreports and calls by other names: its profile, one small file each.
 
 `profiles/*.toml` are the built-in ones; another server is another file. Every key has a default, that of a server of
-which nothing is known. Source of what they say: upstreams/README.md and docs/upstreams.md, where each habit has a test.
+which nothing is known. Each file says where its values are known from; docs/upstreams.md has them side by side.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from proxy.errors import Kind, LooplineError
 
 GENERIC = "generic"
 AUTO = "auto"
+SUFFIX = ".toml"
 # In a list of types: every type, those that nobody here has heard of too.
 EVERYTHING = "*"
 
@@ -38,29 +39,31 @@ class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     pass
 
 
-class Signs(_Table):
+class Signs(_Table, frozen=True, kw_only=True):
     """By what a server is recognised; any one of them is enough.
 
-    `hosts` are host names of its URL, `owners` are `owned_by` in its list of models, `answers` are paths that only it
-    answers with 200 (`/props`, `/version`).
+    `hosts` are host names of its URL (`*` matches, as in a file's name), `owners` are `owned_by` in its list of models
+    in lower case, `answers` maps a path to what its answer with 200 holds: servers are about that answer anything.
     """
 
     hosts: tuple[str, ...] = ()
     owners: tuple[str, ...] = ()
-    answers: tuple[str, ...] = ()
+    answers: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
-class Chat(_Table):
+class Chat(_Table, frozen=True, kw_only=True):
     """How the server wants `POST /chat/completions`.
 
     `fields` maps members of a create (`text.verbosity` for a nested one) to members of the chat request; what is not
-    in it cannot be carried. `ignored` are create members that the server takes and does not obey. `efforts` maps
-    values of `reasoning.effort` to the server's own. `reasoning` is the member of an assistant message that takes
+    in it cannot be carried. `ignored` are create members that the server takes and does not obey, `text.format` and
+    `tool_choice` among them: they are sent, and the client is told. `efforts` maps values of `reasoning.effort` to the
+    server's own. `reasoning` is the member of an assistant message that takes
     earlier reasoning, empty where there is none. `developer` is the role that a developer message gets, `late_system`
     that of a system message which is not the first. `named_choice` says whether a `tool_choice` can name a function
     (`function`) or only require one (`required`: then it alone is offered). `tool_images` is where an image in a
     tool's output goes: into the tool's own message or into a user message after it. `usage` is false for a server
-    that rejects `stream_options`.
+    that rejects `stream_options`, or needs none to report its usage. `strict` is false for one that rejects `strict`
+    of a function, or shows it to the model.
     """
 
     fields: Mapping[str, str] = msgspec.field(default_factory=lambda: _FIELDS)
@@ -75,34 +78,44 @@ class Chat(_Table):
     strict: bool = True
 
 
-class Responses(_Table):
+class Responses(_Table, frozen=True, kw_only=True):
     """How the server wants `POST /responses`, and what is wrong with its answers.
 
     `tools` and `items` are the types it takes as they are (`*`: all); the others become functions and their calls.
-    `fields` are the only members it takes beside `model`, `input`, `stream` (`*`: all). `bare_reasoning` is false
-    where a reasoning item without encrypted content is refused. `needs_status` means that assistant messages need
-    `id` and `status`. `hides_length` means that an answer cut by length is reported as completed. `faithful` means
-    that its stream has right ids, indices and sequence numbers: deltas pass undecoded.
+    `fields` are the only members it takes beside `model`, `input`, `stream` (`*`: all). `ignored` are members that it
+    takes and does not obey (`reasoning.effort` for a nested one): they are sent, and the client is told.
+    `bare_reasoning` is false where a reasoning item without encrypted content is refused, `sealed_reasoning` where one
+    is that has no text in `content`. `needs_type` means that a message without `type` is refused, `needs_status` that
+    assistant messages need `id` and `status`. `hides_length` means that an answer cut by length is reported as
+    completed. `faithful` means that its stream has right ids, indices and sequence numbers: deltas pass undecoded.
     """
 
     tools: tuple[str, ...] = (EVERYTHING,)
     items: tuple[str, ...] = (EVERYTHING,)
     fields: tuple[str, ...] = (EVERYTHING,)
+    ignored: tuple[str, ...] = ()
     developer: Literal["system", "developer"] = "developer"
     bare_reasoning: bool = True
+    sealed_reasoning: bool = True
+    needs_type: bool = False
     needs_status: bool = False
     hides_length: bool = False
     faithful: bool = False
 
 
-class Profile(_Table):
-    """One kind of server. `name` is the file's name, `title` what people call it, `dialect` what `auto` chooses."""
+class Written(_Table, frozen=True, kw_only=True):
+    """A profile as its file has it: `title` is what people call the server, `dialect` what `auto` chooses."""
 
     title: str
     dialect: Dialect = "chat"
     signs: Signs = Signs()
     chat: Chat = Chat()
     responses: Responses = Responses()
+
+
+class Profile(Written, frozen=True, kw_only=True):
+    """One kind of server. `name` is its file's, without `.toml`."""
+
     name: str = GENERIC
 
 
@@ -114,10 +127,10 @@ def takes(listed: tuple[str, ...], name: str) -> bool:
 def read_profile(data: bytes, name: str) -> Profile:
     """A profile file. Raises `LooplineError` (invalid_request) naming the key that is wrong."""
     try:
-        profile = msgspec.toml.decode(data, type=Profile)
-    except (msgspec.DecodeError, msgspec.ValidationError, ValueError) as error:
+        written = msgspec.toml.decode(data, type=Written)
+    except (msgspec.DecodeError, ValueError) as error:  # not TOML, not UTF-8, another key or value
         raise LooplineError(Kind.INVALID_REQUEST, f"The profile '{name}' is not valid: {error}.") from error
-    return msgspec.structs.replace(profile, name=name)
+    return Profile(name=name, **{field: getattr(written, field) for field in Written.__struct_fields__})
 
 
 @cache
@@ -125,8 +138,8 @@ def profiles() -> Mapping[str, Profile]:
     """The built-in profiles by name."""
     found = {}
     for file in resources.files("proxy.models").joinpath("profiles").iterdir():
-        if file.name.endswith(".toml"):
-            name = file.name.removesuffix(".toml")
+        if file.name.endswith(SUFFIX):
+            name = file.name.removesuffix(SUFFIX)
             found[name] = read_profile(file.read_bytes(), name)
     return dict(sorted(found.items()))
 

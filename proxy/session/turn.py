@@ -160,7 +160,7 @@ class Turn:
         history = chain.history(parent, translator.encoding, translator.encode, keep=translator.keeps_fragments)
         body = translator.request(history)
         self._snapshot = self._describe(brief, translator)
-        record.left_out = tuple(translator.left_out)
+        record.left_out = tuple(dict.fromkeys(translator.left_out))
         record.bytes_history = body.history_bytes
         record.bytes_upstream = sum(map(len, body.parts))
         request = endpoint.request("POST", body.path, self._caller.headers, body=body.parts, repeatable=body.repeatable)

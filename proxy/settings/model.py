@@ -121,7 +121,8 @@ class Endpoint(Section):
     )
     profile: Text = Field(
         "auto",
-        description="Kind of server: openai, vllm, llamacpp, ..., or the path of a .toml file. auto recognises it.",
+        description="Kind of server: auto recognises it; else generic, llamacpp, lmstudio, ollama, openai, sglang, "
+        "simulated, transformers, vllm, xai, or the path of a .toml file (docs/upstreams.md).",
     )
     api_key_env: EnvName = Field(
         "",
@@ -136,8 +137,8 @@ class Endpoint(Section):
     forward_headers: HeaderNames = Field((), description="Client headers to forward besides the built-in ones.")
     faithful: bool = Field(
         False,
-        description="Its Responses stream has right ids, indices and sequence numbers, whatever its profile says: deltas pass as "
-        "they are.",
+        description="Its Responses stream has right ids, indices and sequence numbers, whatever its profile says: "
+        "deltas pass as they are.",
     )
     max_output_tokens: Whole = Field(
         0, description="Cuts answers at this many tokens where the client sets no limit. 0 sets none."

@@ -168,7 +168,7 @@ async def _bring_up(
 
 def _in_front_of(settings: Settings, url: str, model: str, **endpoint: object) -> Settings:
     """The settings with another upstream; what the user set about models stays."""
-    changed = settings.endpoint.model_copy(update={"url": url, "dialect": "chat", **endpoint})
+    changed = settings.endpoint.model_copy(update={"url": url, "dialect": "chat", "profile": "auto", **endpoint})
     models = settings.models.model_copy(update={"default": settings.models.default or model})
     return settings.model_copy(update={"endpoints": (changed,), "models": models})
 

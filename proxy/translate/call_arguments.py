@@ -60,6 +60,7 @@ class _Ran(msgspec.Struct, gc=False):
 class _Found(msgspec.Struct, gc=False):
     type: str = ""
     name: str | None = None
+    description: str | None = None
     tools: list[_Found] | None = None
 
 
@@ -169,23 +170,29 @@ def _ran(output: _Output, param: str, tools: Tools) -> str | list[Raw]:
     if bytes(output.output)[:1] != b"[":
         return _said(output, param, tools)
     runs = decode(_RAN, output.output, f"'{param}.output'", f"{param}.output")
-    return "\n".join(_one_run(run) for run in runs)
+    return "\n\n".join(_one_run(run) for run in runs)
 
 
 def _one_run(ran: _Ran) -> str:
-    outcome = ran.outcome or _Outcome()
-    ended = "timed out" if outcome.type == "timeout" else f"exit code {outcome.exit_code or 0}"
+    """What one command gave, readable: an exit code alone says least, so it comes last."""
     said = [f"{name}:\n{text}" for name, text in (("stdout", ran.stdout), ("stderr", ran.stderr)) if text]
-    return "\n".join([ended, *said])
+    if ran.outcome is not None:
+        code = ran.outcome.exit_code
+        said.append(f"exit code: {code}" if code is not None else f"outcome: {ran.outcome.type}")
+    return "\n".join(said)
 
 
 def _found(output: _Output, param: str, tools: Tools) -> str:
-    names = []
-    for tool in output.tools or ():
-        for each in tool.tools or (tool,):
-            space = tool.name if tool.type == "namespace" else None
-            names.append(tools.name_of(each.type, each.name or each.type, space))
-    return f"Functions that can be called from now on: {', '.join(names)}." if names else "Nothing was found."
+    lines = [line for tool in output.tools or () for line in _lines(tool, tools, None)]
+    return "Tools found:\n" + "\n".join(lines) if lines else "No tools found."
+
+
+def _lines(tool: _Found, tools: Tools, namespace: str | None) -> list[str]:
+    """A line for each tool, by the name that the model is to call it by."""
+    if tool.tools is not None:
+        return [line for each in tool.tools for line in _lines(each, tools, tool.name)]
+    name = tools.name_of(tool.type, tool.name or tool.type, namespace)
+    return [f"- {name}: {tool.description}" if tool.description else f"- {name}"]
 
 
 _OUTPUTS: Mapping[str, Callable[[_Output, str, Tools], str | list[Raw]]] = {

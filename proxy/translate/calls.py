@@ -21,10 +21,14 @@ COMPLETED, INCOMPLETE, IN_PROGRESS = b"completed", b"incomplete", b"in_progress"
 
 
 class Ended(NamedTuple):
-    """A call that has ended: its item, and the rest of its `done` event (empty where its kind has none)."""
+    """A call that has ended: its item, and the rest of its `done` event.
+
+    For a kind that has no such event, `added` is the item as it is announced.
+    """
 
     item: bytes
     done: bytes
+    added: bytes = b""
 
 
 class CallWriter(Protocol):
@@ -125,7 +129,7 @@ class CustomCall:
 
 
 class _ShellArguments(msgspec.Struct):
-    commands: list[str]
+    commands: list[str] | str
     timeout_ms: int | None = None
     max_output_length: int | None = None
 
@@ -134,7 +138,7 @@ class _LocalShellArguments(msgspec.Struct):
     command: list[str]
     working_directory: str | None = None
     timeout_ms: int | None = None
-    env: dict[str, str] = {}
+    env: dict[str, str] | None = None
 
 
 class _PatchArguments(msgspec.Struct):
@@ -143,17 +147,26 @@ class _PatchArguments(msgspec.Struct):
     diff: str | None = None
 
 
+# Not strict: models write numbers as strings, or 1000.0 for 1000.
+_SHELL = msgspec.json.Decoder(_ShellArguments, strict=False)
+_LOCAL_SHELL = msgspec.json.Decoder(_LocalShellArguments, strict=False)
+_PATCH = msgspec.json.Decoder(_PatchArguments)
+
+
 def _shell(arguments: str) -> dict[str, Any]:
-    return {"action": msgspec.json.decode(arguments, type=_ShellArguments), "environment": None}
+    read = _SHELL.decode(arguments)
+    commands = [read.commands] if isinstance(read.commands, str) else read.commands
+    action = {"commands": commands, "timeout_ms": read.timeout_ms, "max_output_length": read.max_output_length}
+    return {"action": action, "environment": None}
 
 
 def _local_shell(arguments: str) -> dict[str, Any]:
-    read = msgspec.json.decode(arguments, type=_LocalShellArguments)
-    return {"action": {"type": "exec", **msgspec.structs.asdict(read)}}
+    read = msgspec.structs.asdict(_LOCAL_SHELL.decode(arguments))
+    return {"action": {"type": "exec", **read, "env": read["env"] or {}}}
 
 
 def _apply_patch(arguments: str) -> dict[str, Any]:
-    read = msgspec.json.decode(arguments, type=_PatchArguments)
+    read = _PATCH.decode(arguments)
     if read.type == "delete_file":
         return {"operation": {"type": read.type, "path": read.path}}
     if read.type not in ("create_file", "update_file") or read.diff is None:
@@ -163,6 +176,9 @@ def _apply_patch(arguments: str) -> dict[str, Any]:
 
 def _tool_search(arguments: str) -> dict[str, Any]:
     return {"arguments": msgspec.json.decode(arguments or "{}"), "execution": "client"}
+
+
+_STATUS = b',"status":"%b"}'
 
 
 class WholeCall:
@@ -191,8 +207,8 @@ class WholeCall:
             raise LooplineError(
                 Kind.UPSTREAM_GARBLED, f"The model made a {self.kind} with arguments that do not fit: {error}."
             ) from error
-        head = {"type": self.kind, "id": item_id.decode(), "call_id": call_id}
-        return Ended(encode({**head, **members, "status": status.decode()}), b"")
+        item = encode({"type": self.kind, "id": item_id.decode(), "call_id": call_id, **members})[:-1]
+        return Ended(item + _STATUS % COMPLETED, b"", item + _STATUS % IN_PROGRESS)
 
 
 _WHOLE: Mapping[str, tuple[str, bytes, Callable[[str], dict[str, Any]]]] = {

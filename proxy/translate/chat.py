@@ -11,12 +11,16 @@ import msgspec
 
 from proxy.errors import Kind, LooplineError
 from proxy.translate.accumulate import COMPLETED, INCOMPLETE, Answer
-from proxy.translate.base import STEERED, Body, Brief, LeftOut, Result, Tokens, counted
-from proxy.translate.chat_fields import ChatFields
+from proxy.translate.base import STEERED, Body, Brief, Result, Tokens, counted
+from proxy.translate.chat_calls import CallKeys
+from proxy.translate.chat_chunks import CHUNK, USAGE, Choice, Chunk, Delta, Function, Part, said
+from proxy.translate.chat_fields import ChatFields, wants_logprobs
 from proxy.translate.chat_items import ItemEncoder, join_messages
+from proxy.translate.chat_marks import NOTHING, joined, marks, read_annotations, read_logprobs
 from proxy.translate.failures import stream_error
 from proxy.translate.halves import Halves
 from proxy.translate.intake import Intake
+from proxy.translate.left_out import LeftOut
 from proxy.translate.tool_choice import chat_tools
 from proxy.translate.tools import left_out_tools
 from proxy.wire import server_events as events
@@ -28,55 +32,6 @@ _HEAD = b'{"model":%b,"stream":true'
 _WITH_USAGE = b',"stream_options":{"include_usage":true}'
 
 
-class _Function(msgspec.Struct, gc=False):
-    name: str | None = None
-    arguments: str | None = None
-
-
-class _ToolCall(msgspec.Struct, gc=False):
-    index: int | None = None
-    id: str | None = None
-    function: _Function | None = None
-
-
-class _Delta(msgspec.Struct, gc=False):
-    content: str | None = None
-    reasoning_content: str | None = None
-    reasoning: str | None = None
-    refusal: str | None = None
-    tool_calls: list[_ToolCall] | None = None
-
-
-class _Choice(msgspec.Struct, gc=False):
-    index: int = 0
-    delta: _Delta | None = None
-    message: _Delta | None = None  # a server that answered whole although it was asked to stream
-    finish_reason: str | None = None
-
-
-class _TokenDetails(msgspec.Struct, gc=False):
-    cached_tokens: int | None = None
-    reasoning_tokens: int | None = None
-
-
-class _Usage(msgspec.Struct, gc=False):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    total_tokens: int | None = None
-    prompt_tokens_details: _TokenDetails | None = None
-    completion_tokens_details: _TokenDetails | None = None
-
-
-class _Chunk(msgspec.Struct, gc=False):
-    id: str | None = None
-    choices: list[_Choice] | None = None
-    usage: Raw = NULL  # read once, at the end: some servers repeat it in every chunk
-    error: Raw = NULL
-
-
-_CHUNK = msgspec.json.Decoder(_Chunk | None)
-_USAGE = msgspec.json.Decoder(_Usage | None)
-
 # finish_reason → the response's reason for being incomplete.
 _INCOMPLETE: Mapping[str, bytes] = {
     "length": b'{"reason":"max_output_tokens"}',
@@ -87,6 +42,9 @@ _INCOMPLETE: Mapping[str, bytes] = {
 }
 # finish_reason of an answer that an engine gave up (vLLM, SGLang): what came is not the whole of it.
 _FAILED = frozenset({"abort", "error"})
+
+
+_NO_FUNCTION = Function()
 
 
 class ChatTranslator:
@@ -105,10 +63,12 @@ class ChatTranslator:
         self._intake = Intake(brief.max_event_bytes)
         self._finish_reason: str | None = None
         self._done = False
-        self._calls: dict[int, tuple[str, int]] = {}  # upstream's index → its latest id, our key
-        self._next_key = 0
+        self._say = {"text": self._answer.text, "reasoning": self._answer.reasoning, "refusal": self._answer.refusal}
+        self._keys = CallKeys(self._answer.is_whole)
+        self._wants_logprobs = wants_logprobs(brief.create, brief.profile.chat)
+        self._logged = NOTHING  # of tokens that gave no text yet
         self._by_message = False
-        self._decode: Callable[[bytes], _Chunk | None] = _CHUNK.decode
+        self._decode: Callable[[bytes], Chunk | None] = CHUNK.decode
         self._halves = Halves()
         self._usage = NULL
         self._upstream_id: str | None = None
@@ -244,72 +204,90 @@ class ChatTranslator:
             self._upstream_id = chunk.id
         for choice in chunk.choices or ():
             if choice.index == 0:
-                self._take_choice(choice)
+                self._take_choice(choice, payload)
 
-    def _mended(self, payload: bytes, error: Exception) -> _Chunk | None:
+    def _mended(self, payload: bytes, error: Exception) -> Chunk | None:
         """A chunk that msgspec refused, if only because it holds one half of a character."""
         try:
             mended = self._halves.mend(payload)
-            chunk = _CHUNK.decode(mended)
+            chunk = CHUNK.decode(mended)
         except (ValueError, RecursionError):
             raise LooplineError(
                 Kind.UPSTREAM_GARBLED, "The upstream sent a chunk that is not valid.", cause=str(error)
             ) from error
         # The other half comes in the next chunk, which may look whole: until then every chunk goes this way.
-        self._decode = _unpaired if self._halves else _CHUNK.decode
+        self._decode = _unpaired if self._halves else CHUNK.decode
         return chunk
 
-    def _spoken(self, delta: _Delta | None, message: _Delta) -> _Delta | None:
+    def _spoken(self, delta: Delta | None, message: Delta) -> Delta | None:
         """What a choice says that has a message too, beside its delta or instead of it."""
-        if delta is not None and _holds(delta):
+        if delta is not None and not delta.is_empty:
             return delta
         if self._answer.has_output and not self._by_message:
             return delta  # the whole of it once more, after its pieces
         self._by_message = True
         return message
 
-    def _take_choice(self, choice: _Choice) -> None:
+    def _take_choice(self, choice: Choice, payload: bytes) -> None:
         delta = choice.delta if choice.message is None else self._spoken(choice.delta, choice.message)
         if delta is not None:
-            reasoning = delta.reasoning_content or delta.reasoning
-            if reasoning:
-                self._answer.reasoning(reasoning)
-            if delta.content:
-                self._answer.text(delta.content)
+            if delta.reasoning_content or delta.reasoning:
+                self._answer.reasoning(delta.thought)
+            content = delta.content
+            if self._wants_logprobs or delta.annotations:
+                self._take_marked(delta, payload)
+            elif content:
+                # The hot path of every turn: one string.
+                if isinstance(content, str):
+                    self._answer.text(content)
+                else:
+                    self._say_pieces(content)
             if delta.refusal:
                 self._answer.refusal(delta.refusal)
-            if delta.tool_calls:
-                for position, call in enumerate(delta.tool_calls):
-                    self._take_call(position, call)
+            if delta.tool_calls or delta.function_call:
+                self._take_calls(delta)
         if choice.finish_reason:  # some servers write "" in every chunk
             self._finish_reason = choice.finish_reason
 
-    def _take_call(self, position: int, call: _ToolCall) -> None:
-        index = position if call.index is None else call.index
-        call_id = call.id or ""
-        function = call.function or _Function()
-        known = self._calls.get(index)
-        # Some servers number every parallel call 0: another id together with a name is another call.
-        if known is None or (call_id and function.name and known[0] and call_id != known[0]):
-            known = self._calls[index] = (call_id, self._next_key)
-            self._next_key += 1
-        elif call_id and not known[0]:
-            known = self._calls[index] = (call_id, known[1])
-        self._answer.call(known[1], call_id, function.name or "", function.arguments or "")
+    def _say_pieces(self, content: list[Part | str]) -> None:
+        for kind, text in said(content):
+            self._say[kind](text)
+
+    def _take_marked(self, delta: Delta, payload: bytes) -> None:
+        """Content with its log-probabilities and annotations, which go with the last of its text."""
+        logged = read_logprobs(payload) if self._wants_logprobs else NOTHING
+        annotations = read_annotations(delta.annotations)
+        pieces = said(delta.content)
+        last = max((number for number, (kind, _) in enumerate(pieces) if kind == "text"), default=None)
+        for number, (kind, text) in enumerate(pieces):
+            if number == last:
+                self._answer.marked_text(text, marks(joined(self._logged, logged), annotations))
+                self._logged = NOTHING
+            else:
+                self._say[kind](text)
+        if last is None and annotations:
+            self._answer.marked_text("", marks(NOTHING, annotations))
+        if delta.is_empty:  # a piece of a character; tokens of a thought or of a call are no text's
+            self._logged = joined(self._logged, logged)
+
+    def _take_calls(self, delta: Delta) -> None:
+        calls = delta.tool_calls or ()
+        for position, call in enumerate(calls):
+            key = self._keys.of(call, position, alone=len(calls) == 1)
+            function = call.function or _NO_FUNCTION
+            self._answer.call(key, call.id or "", function.name or "", function.text)
+        if delta.function_call and not calls:
+            key = self._keys.of_legacy(delta.function_call)
+            self._answer.call(key, "", delta.function_call.name or "", delta.function_call.text)
 
 
-def _unpaired(payload: bytes) -> _Chunk | None:
+def _unpaired(payload: bytes) -> Chunk | None:
     raise msgspec.DecodeError(f"half of a character was missing before {len(payload)} bytes")
-
-
-def _holds(delta: _Delta) -> bool:
-    """Does it say anything?"""
-    return bool(delta.content or delta.reasoning_content or delta.reasoning or delta.refusal or delta.tool_calls)
 
 
 def _tokens(raw: Raw) -> Tokens | None:
     try:
-        usage = _USAGE.decode(raw)
+        usage = USAGE.decode(raw)
     except (msgspec.DecodeError, RecursionError):
         return None  # the answer is whole; only its price is unknown
     if usage is None:

@@ -5,7 +5,7 @@ Source: API reference, Responses, create, and Chat Completions, create.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -25,7 +25,6 @@ _TELLING = (
     "presence_penalty",
     "frequency_penalty",
     "max_output_tokens",
-    "top_logprobs",
     "parallel_tool_calls",
     "truncation",
     "service_tier",
@@ -33,7 +32,15 @@ _TELLING = (
     "text.verbosity",
 )
 # Values that say what happens anyhow.
-_DEFAULTS: dict[str, bytes] = {"truncation": b'"disabled"', "service_tier": b'"auto"', "text.verbosity": b'"medium"'}
+_DEFAULTS: Mapping[str, tuple[Any, ...]] = {
+    "truncation": ("disabled",),
+    "service_tier": ("auto", "default"),
+    "text.verbosity": ("medium",),
+    "presence_penalty": (0,),
+    "frequency_penalty": (0,),
+    "parallel_tool_calls": (True,),
+}
+_LOGPROBS = "message.output_text.logprobs"
 
 
 class ChatFields:
@@ -56,8 +63,9 @@ class ChatFields:
         nested = _nested(create, lasting)
         for path in dict.fromkeys((*profile.fields, *_TELLING)):
             value = nested.get(path) if "." in path else create.raw(path)
-            if value is not None and (has_tools or path != "parallel_tool_calls"):
+            if value is not None and (has_tools or path != "parallel_tool_calls") and path != "top_logprobs":
                 self._carry(path, value)
+        self._carry_logprobs(create)
         response_format = _response_format(nested.get("text.format"))
         if response_format is not None:
             self.members.append(b'"response_format":' + response_format)
@@ -70,13 +78,36 @@ class ChatFields:
                 name = None
             else:
                 value = encode(effort)
-        if name is None or path in self._profile.ignored:
-            if value != _DEFAULTS.get(path):
-                self.left_out.append(LeftOut("field", path))
+        if (name is None or path in self._profile.ignored) and not _is_default(path, value):
+            self.left_out.append(LeftOut("field", path))
         if name is not None:
             self.members.append(b"%b:%b" % (encode(name), value))
-            if path == "top_logprobs":
-                self.members.append(b'"logprobs":true')
+
+    def _carry_logprobs(self, create: Create) -> None:
+        if not _asks_for_logprobs(create):
+            return
+        top = create.values.get("top_logprobs") or 0
+        if not wants_logprobs(create, self._profile):
+            self.left_out.append(LeftOut("field", "top_logprobs" if top else _LOGPROBS))
+            return
+        self.members.append(b'"logprobs":true')
+        if top:
+            self.members.append(b"%b:%d" % (encode(self._profile.fields["top_logprobs"]), top))
+
+
+def wants_logprobs(create: Create, profile: Chat) -> bool:
+    """Does the client ask for log-probabilities, of a server that gives them?"""
+    given = "top_logprobs" in profile.fields and "top_logprobs" not in profile.ignored
+    return given and _asks_for_logprobs(create)
+
+
+def _asks_for_logprobs(create: Create) -> bool:
+    return bool(create.values.get("top_logprobs")) or _LOGPROBS in (create.values.get("include") or ())
+
+
+def _is_default(path: str, value: bytes) -> bool:
+    defaults = _DEFAULTS.get(path)
+    return defaults is not None and msgspec.json.decode(value) in defaults
 
 
 class _Update(msgspec.Struct):

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 _MEMBERS = ("content", "reasoning_content", "reasoning", "refusal")
+_PART_MEMBERS = ("text", "refusal", "thinking")
 # A text of an answer: the object that holds it, its member, and what tells it from other texts.
 _Text = tuple[dict[str, Any], str, tuple[object, ...]]
 
@@ -48,6 +49,11 @@ def _texts(chunk: Any) -> Iterator[_Text]:
                 continue
             at = (choice.get("index", 0), place)
             yield from _text(said, _MEMBERS, at)
+            for part in _list(said, "content"):
+                if isinstance(part, dict):
+                    yield from _text(part, _PART_MEMBERS, (*at, part.get("type")))
+            if isinstance(said.get("function_call"), dict):
+                yield from _text(said["function_call"], ("arguments",), at)
             for position, call in enumerate(_list(said, "tool_calls")):
                 if isinstance(call, dict) and isinstance(call.get("function"), dict):
                     index = call.get("index")

@@ -1,14 +1,15 @@
-"""The `responses` dialect: a turn as `POST /responses`, its events passed on.
+"""The `responses` dialect: a turn as `POST /responses`, its events passed on or repaired.
 
 The upstream stores nothing: Loopline holds the conversation and sends it whole. Lifecycle events are ours (our id, the
-model as the client named it, every key); everything between passes with our sequence numbers. A delta from a faithful
-upstream passes undecoded.
+model as the client named it, every key). Of a faithful upstream everything between passes with our sequence numbers, a
+delta undecoded; what another sends is made into strictly nested items.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import msgspec
 
@@ -17,92 +18,65 @@ from proxy.translate.base import STEERED, Body, Brief, Result
 from proxy.translate.failures import stream_error
 from proxy.translate.intake import Intake
 from proxy.translate.left_out import LeftOut
-from proxy.translate.responses_events import (
-    EVENT,
-    HEAD,
-    MEMBERS,
-    RESPONSE,
-    Event,
-    Head,
-    Open,
-    Response,
-    output_item,
-    read_usage,
-    recognised,
-)
-from proxy.translate.whole import by_index, closed, cut, grown
-from proxy.wire.codec import NULL, Raw, encode, is_null
-from proxy.wire.items import CALLS, Item, string
+from proxy.translate.responses_events import EVENT, RESPONSE, Event, Response, read_usage
+from proxy.translate.responses_fields import ResponseFields
+from proxy.translate.responses_items import ItemShaper
+from proxy.translate.responses_pass import Passed
+from proxy.translate.responses_repair import Repaired
+from proxy.translate.responses_sink import Sink
+from proxy.translate.tools import Called
+from proxy.wire.codec import Raw, encode, is_null
+from proxy.wire.items import Item, string
 from proxy.wire.sse import DONE
 
-# Members that are ours, or that mean nothing to an upstream that keeps no state.
-_OURS = frozenset(
-    {
-        "type",
-        "stream_id",
-        "generate",
-        "previous_response_id",
-        "model",
-        "store",
-        "stream",
-        "stream_options",
-        "background",
-        "client_metadata",
-    }
-)
-
-
-# Deltas re-made from a typed decode: type → what else the event must hold.
-_DELTAS: Mapping[str, bytes] = {
-    "response.output_text.delta": b',"logprobs":[]',
-    "response.refusal.delta": b"",
-    "response.reasoning_text.delta": b"",
-    "response.function_call_arguments.delta": b"",
-}
-# Events that speak of a part of an item.
-_HAS_PART = ("response.content_part.", "response.output_text.", "response.refusal.", "response.reasoning_text.")
 _FAILED = frozenset({"failed", "cancelled"})
 _FAITHFUL_DELTA = b'{"type":"response.output_text.delta","sequence_number":%d,'
 # What an event may be called that we do not know: it stands in `event:` lines as it is.
 _NAME = re.compile(r"[\w.:/-]{1,128}")
-_IS_DONE = -1
-_RIGHT = b'{"type":"%b","sequence_number":%d,'
 _STEERED = Raw(encode({"reason": STEERED}))
 _INCOMPLETE_BY_LENGTH = b'{"reason":"max_output_tokens"}'
+_INSTRUCTIONS = b'{"type":"message","role":"%b","content":%b}'
 
 
 class ResponsesTranslator:
     """A `Translator` (see base.py) for one turn."""
 
     dialect = "responses"
-    keeps_fragments = False  # encoding is a join of the items' own bytes
 
     def __init__(self, brief: Brief, *, faithful: bool = False) -> None:
         self._brief = brief
         self._create = brief.create
         self._tools = brief.tools
-        self._faithful = faithful or brief.profile.responses.faithful
+        self._profile = brief.profile.responses
+        self._shaper = ItemShaper(brief.tools, self._profile, brief.open_reasoning)
         self.encoding = f"responses/{brief.profile.name}"
+        self.keeps_fragments = not self._shaper.is_join
         self._intake = Intake(brief.max_event_bytes)
-        self._events: list[bytes] = []
-        self._items: list[Item] = []
-        self._open: dict[int, Open] = {}  # items that were added and are not done, by their index
-        self._said: list[bytes] = []  # events since the first of them, decoded only if the turn ends without their end
-        self._done: list[Head] = []  # one for each of the items
-        self._used: set[int] = set()  # indices that items have
-        self._next = 0  # above all of them
+        self._sink = Sink(brief.seed, brief.sequence)
+        self._first = brief.sequence
+        passes = (faithful or self._profile.faithful) and not self._means_others()
+        self._passed = Passed(self._sink, brief.seal_reasoning) if passes else None
+        self._answer: Passed | Repaired = self._passed or Repaired(self._sink, brief.tools.calls, brief.seal_reasoning)
         self._final: Response | None = None
         self._final_status = ""
         self._upstream_id: str | None = None
-        self._sequence = brief.sequence
-        self._has_output = False
         self.left_out: list[LeftOut] = []
         self.delta = self.encode(brief.create.items)
+
+    def _means_others(self) -> bool:
+        """Is any function that the upstream is told another kind of tool to the client?"""
+        return (
+            any(
+                function.called != Called("function", function.name)
+                for function in self._tools.functions(self._profile.tools)
+            )
+            and "*" not in self._profile.tools
+        )
 
     @property
     def sequence(self) -> int:
         """The number of the next event."""
-        return self._sequence
+        return self._sink.sequence
 
     @property
     def ended(self) -> bool:
@@ -117,93 +91,91 @@ class ResponsesTranslator:
     @property
     def has_output(self) -> bool:
         """Has an event with output been made?"""
-        return self._has_output
-
-    def encode(self, items: Sequence[Item]) -> bytes:
-        """Items as they are, joined by commas."""
-        return b",".join(item.raw for item in items)
-
-    def request(self, history: Sequence[bytes]) -> Body:
-        """The request; see `Translator.request`."""
-        create = self._create
-        members = [b'{"model":' + string(self._brief.model) + b',"stream":true,"store":false']
-        for name, value in create.members.items():
-            if name not in _OURS:
-                members.append(encode(name) + b":" + bytes(value))
-        parts = [*history, self.delta] if self.delta else list(history)
-        if not parts and not create.members.keys() & {"prompt", "instructions"}:
-            raise LooplineError(Kind.INVALID_REQUEST, "'input' must not be empty in a new conversation.", param="input")
-        body = [b",".join(members), b',"input":[', b",".join(parts), b"]}"]
-        # What runs inside the upstream (a hosted tool) may have happened although no answer came.
-        harmless = all(tool.functions for tool in self._tools.listed)
-        return Body("/responses", body, sum(map(len, history)), repeatable=harmless)
-
-    def feed(self, data: bytes) -> list[bytes]:
-        """Events for what arrived; see `Translator.feed`."""
-        faithful = self._faithful
-        for payload in self._intake.feed(data):
-            if self._final is not None:
-                break  # nothing that follows the end belongs to the answer
-            if faithful and payload.startswith(_FAITHFUL_DELTA % self._sequence) and b'"stream_id"' not in payload:
-                self._events.append(payload)
-                self._said.append(payload)
-                self._sequence += 1
-            else:
-                self._take(payload)
-        taken, self._events = self._events, []
-        return taken
-
-    def finish(self) -> list[bytes]:
-        """The last events; see `Translator.finish`."""
-        take = self._take_whole if self._intake.is_document else self._take
-        for payload in self._intake.end():
-            try:
-                take(payload)
-            except LooplineError as error:
-                if error.kind is not Kind.UPSTREAM_GARBLED or self._intake.is_document:
-                    raise  # a piece of an event, and nothing more to come, is an early end instead
-        if self._final is None:
-            raise LooplineError(Kind.UPSTREAM_CLOSED, "The upstream ended its answer before it was whole.")
-        taken, self._events = self._events, []
-        return taken
+        return self._sink.sequence > self._first
 
     @property
     def call_begun(self) -> bool:
         """Has a call been made or begun?"""
-        kinds = [item.kind for item in self._items]
-        kinds += [open_.head.type or "" for open_ in self._open.values()]
-        return any(kind in CALLS for kind in kinds)
+        return self._answer.call_begun
+
+    def encode(self, items: Sequence[Item]) -> bytes:
+        """Items as the server takes them, joined by commas."""
+        return self._shaper.encode(items)
+
+    def request(self, history: Sequence[bytes]) -> Body:
+        """The request; see `Translator.request`."""
+        fields = ResponseFields(self._create, self._tools, self._brief.profile, self._brief.lasting)
+        self.left_out = [*fields.left_out, *self._shaper.left_out]
+        parts = [*history, self.delta] if self.delta else list(history)
+        if not parts and not self._create.members.keys() & {"prompt", "instructions"}:
+            raise LooplineError(Kind.INVALID_REQUEST, "'input' must not be empty in a new conversation.", param="input")
+        if fields.instructions is not None:
+            parts.insert(0, _INSTRUCTIONS % (self._profile.developer.encode(), fields.instructions))
+        head = b",".join([b'{"model":' + string(self._brief.model), b'"stream":true', *fields.members])
+        body = [head, b',"input":[', b",".join(parts), b"]}"]
+        return Body("/responses", body, sum(map(len, history)), repeatable=self._is_harmless())
+
+    def _is_harmless(self) -> bool:
+        """What runs inside the upstream (a hosted tool) may have happened although no answer came."""
+        kinds = self._profile.tools
+        return all(tool.functions or not ("*" in kinds or tool.kind in kinds) for tool in self._tools.listed)
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Events for what arrived; see `Translator.feed`. Nothing arrived where the answer has failed."""
+        if not data:
+            self._answer.settle()
+            return self._sink.take()
+        passed = self._passed
+        with self._settling():
+            for payload in self._intake.feed(data):
+                if self._final is not None:
+                    break  # nothing that follows the end belongs to the answer
+                if (
+                    passed is not None
+                    and payload.startswith(_FAITHFUL_DELTA % self._sink.sequence)
+                    and b'"stream_id"' not in payload
+                ):
+                    passed.emit(payload)
+                else:
+                    self._take(payload)
+        return self._sink.take()
+
+    def finish(self) -> list[bytes]:
+        """The last events; see `Translator.finish`."""
+        take = self._take_whole if self._intake.is_document else self._take
+        with self._settling():
+            for payload in self._intake.end():
+                try:
+                    take(payload)
+                except LooplineError as error:
+                    if error.kind is not Kind.UPSTREAM_GARBLED or self._intake.is_document:
+                        raise  # a piece of an event, and nothing more to come, is an early end instead
+            if self._final is None:
+                raise LooplineError(Kind.UPSTREAM_CLOSED, "The upstream ended its answer before it was whole.")
+        return self._sink.take()
+
+    @contextmanager
+    def _settling(self) -> Iterator[None]:
+        try:
+            yield
+        except LooplineError:
+            self._answer.settle()
+            raise
 
     def interrupt(self) -> list[bytes]:
         """The answer ends here, steered; see `Translator.interrupt`."""
         self._final, self._final_status = Response(incomplete_details=_STEERED), "response.incomplete"
-        self._close_open("incomplete")
-        taken, self._events = self._events, []
-        return taken
-
-    def _close_open(self, status: str) -> None:
-        """Messages that are open are kept as far as they were said; an unfinished thought or call is dropped."""
-        said = by_index(self._said) if self._open else {}
-        for index, open_ in self._open.items():
-            if open_.head.type == "message":
-                kept = cut(open_.raw, said.get(index, ()), index, self._sequence, status)
-                if kept is not None:
-                    self._tell(*kept)
-        self._open, self._said = {}, []
-
-    def _tell(self, item: Item, events: Iterable[bytes]) -> None:
-        for event in events:
-            self._emit(event)
-        self._items.append(item)
+        self._answer.interrupt()
+        return self._sink.take()
 
     def result(self) -> Result:
         """The answer; see `Translator.result`."""
         final = self._final or Response()
-        incomplete = self._final_status == "response.incomplete" or final.status == "incomplete"
+        incomplete = self._is_cut(final) or self._answer.is_cut
         details = bytes(final.incomplete_details)
         usage, tokens = read_usage(final.usage)
         return Result(
-            items=tuple(self._items),
+            items=tuple(self._answer.items),
             output=self.partial(),
             status=b"incomplete" if incomplete else b"completed",
             incomplete=(details if details != b"null" else _INCOMPLETE_BY_LENGTH) if incomplete else b"null",
@@ -212,15 +184,18 @@ class ResponsesTranslator:
             upstream_id=self._upstream_id,
         )
 
+    def _is_cut(self, final: Response) -> bool:
+        if self._final_status == "response.incomplete" or final.status == "incomplete":
+            return True
+        if not self._profile.hides_length:
+            return False
+        limit = self._create.values.get("max_output_tokens")
+        tokens = read_usage(final.usage)[1]
+        return limit is not None and tokens is not None and tokens.output >= limit
+
     def partial(self) -> bytes:
         """Items finished so far."""
-        return b",".join(item.raw for item in self._items)
-
-    def _emit(self, event: bytes) -> None:
-        self._events.append(event)
-        self._said.append(event)
-        self._sequence += 1
-        self._has_output = True
+        return b",".join(item.raw for item in self._answer.items)
 
     def _take(self, payload: bytes) -> None:
         if payload == DONE:
@@ -233,85 +208,16 @@ class ResponsesTranslator:
             handle = _HANDLERS.get(event.type)
             if handle is not None:
                 handle(self, event, payload)
-            elif event.type in _DELTAS and not is_null(event.delta) and event.item_id is not None:
-                self._delta(event)
             elif not event.type and not is_null(event.error):
                 raise stream_error(event.error)
             elif _NAME.fullmatch(event.type):
-                self._pass(event, payload)
+                self._answer.take(event, payload)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
             if not payload.strip():
                 return  # an empty event, to keep the connection alive
             raise LooplineError(
                 Kind.UPSTREAM_GARBLED, "The upstream sent an event that is not valid.", cause=str(error)
             ) from error
-
-    def _delta(self, event: Event) -> None:
-        where = b'"item_id":%b,"output_index":%d' % (string(event.item_id or ""), self._index(event))
-        if event.type != "response.function_call_arguments.delta":
-            where += b',"content_index":%d' % (event.content_index or 0)
-        extra = _DELTAS[event.type]
-        if extra and event.logprobs is not NULL and not is_null(event.logprobs):
-            extra = b',"logprobs":' + bytes(event.logprobs)
-        made = b'{"type":"%b","sequence_number":%d,%b,"delta":%b%b}' % (
-            event.type.encode(),
-            self._sequence,
-            where,
-            bytes(event.delta),
-            extra,
-        )
-        self._emit(made)
-
-    def _pass(self, event: Event, payload: bytes) -> None:
-        # Right as it is: what is looked for stands at the start, since a nested object may have such a member too.
-        right = _RIGHT % (event.type.encode(), self._sequence)
-        if payload.startswith(right) and payload.endswith(b"}") and event.stream_id is NULL:
-            self._emit(payload)
-            return
-        members = MEMBERS.decode(payload)
-        for ours in ("type", "sequence_number", "stream_id"):
-            members.pop(ours, None)
-        self._emit(encode({"type": event.type, "sequence_number": self._sequence, **self._place(event), **members}))
-
-    def _index(self, event: Event) -> int:
-        """llama.cpp sends no indices: items follow one another there, so that the latest open one is meant."""
-        if event.output_index is not None:
-            return event.output_index
-        return next(reversed(self._open), self._next)
-
-    def _place(self, event: Event) -> dict[str, int]:
-        """Where an event belongs; what it says itself counts more."""
-        if event.item_id is None and event.item is NULL:
-            return {}
-        place = {"output_index": self._index(event)}
-        if event.type.startswith(_HAS_PART):
-            place["content_index"] = event.content_index or 0
-        return place
-
-    def _item_added(self, event: Event, payload: bytes) -> None:
-        head = HEAD.decode(event.item)
-        if event.output_index is None:
-            event.output_index = self._next
-        self._pass(event, payload)
-        if not self._open:
-            self._said = []
-        self._open[self._take_index(event.output_index)] = Open(event.item, head)
-
-    def _item_done(self, event: Event, payload: bytes) -> None:
-        item = output_item(event.item)
-        index = event.output_index = self._index(event)
-        self._pass(event, payload)
-        self._open.pop(index, None)
-        if not self._open:
-            self._said = []
-        self._take_index(index)
-        self._done.append(HEAD.decode(event.item))
-        self._items.append(item)
-
-    def _take_index(self, index: int) -> int:
-        self._used.add(index)
-        self._next = max(self._next, index + 1)
-        return index
 
     def _lifecycle(self, event: Event, payload: bytes) -> None:
         if not is_null(event.response) and self._upstream_id is None:
@@ -321,23 +227,12 @@ class ResponsesTranslator:
         final = Response() if is_null(event.response) else RESPONSE.decode(event.response)
         if final.status in _FAILED:
             raise stream_error(final.error)
-        self._settle(final.output or ())
-        incomplete = event.type == "response.incomplete" or final.status == "incomplete"
-        self._close_open("incomplete" if incomplete else "completed")
-        self._final, self._final_status = final, event.type
+        self._conclude(final, event.type)
 
-    def _settle(self, output: Sequence[Raw]) -> None:
-        """The events that items of the final output still lack: clients read items from their events."""
-        items = [output_item(raw) for raw in output]
-        told = [*((head, _IS_DONE) for head in self._done), *((each.head, at) for at, each in self._open.items())]
-        said = by_index(self._said) if self._open else {}
-        for position, (item, at) in enumerate(zip(items, recognised(output, told), strict=True)):
-            if at is None:
-                index = self._take_index(self._next if position in self._used else position)
-                self._tell(item, grown(item, index, self._sequence))
-            elif at != _IS_DONE:
-                del self._open[at]
-                self._tell(item, closed(item, said.get(at, ()), at, self._sequence))
+    def _conclude(self, final: Response, status: str) -> None:
+        self._final_status = status
+        self._answer.end(final.output or (), is_cut=self._is_cut(final))
+        self._final = final
 
     def _drop(self, event: Event, payload: bytes) -> None:
         """An event that only breaks clients."""
@@ -359,16 +254,19 @@ class ResponsesTranslator:
             raise stream_error(response.error)
         if response.output is None:
             raise LooplineError(Kind.UPSTREAM_GARBLED, "The upstream's answer is not a response.")
-        self._settle(response.output)
-        self._final, self._upstream_id = response, response.id
+        self._upstream_id = response.id
+        try:
+            self._conclude(response, "")
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise LooplineError(
+                Kind.UPSTREAM_GARBLED, "The upstream sent an output item that is not valid.", cause=str(error)
+            ) from error
 
 
 _HANDLERS: Mapping[str, Callable[[ResponsesTranslator, Event, bytes], None]] = {
     "response.created": ResponsesTranslator._lifecycle,
     "response.queued": ResponsesTranslator._lifecycle,
     "response.in_progress": ResponsesTranslator._lifecycle,
-    "response.output_item.added": ResponsesTranslator._item_added,
-    "response.output_item.done": ResponsesTranslator._item_done,
     "response.completed": ResponsesTranslator._end,
     "response.incomplete": ResponsesTranslator._end,
     "response.failed": ResponsesTranslator._failed,

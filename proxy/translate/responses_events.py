@@ -25,9 +25,17 @@ class Event(msgspec.Struct, gc=False):
     delta: Raw = NULL
     stream_id: Raw = NULL
     logprobs: Raw = NULL
+    part: Raw = NULL
+    text: Raw = NULL
+    refusal: Raw = NULL
+    arguments: Raw = NULL
+    input: Raw = NULL
+    annotation: Raw = NULL
+    name: str | None = None
     item_id: str | None = None
     output_index: int | None = None
     content_index: int | None = None
+    summary_index: int | None = None
 
 
 class Head(msgspec.Struct, gc=False):

@@ -28,6 +28,7 @@ class _Choice(_Named):
 
 
 _CHOICE = msgspec.json.Decoder(str | _Choice)
+_ALLOWED_MODES = ("auto", "required")
 _MODES = frozenset({"auto", "none", "required"})
 
 
@@ -52,28 +53,56 @@ def read_choice(raw: bytes | None, tools: Tools) -> Choice:
             raise undemandable(f"'{read}' is none of auto, none, required")
         return Choice(read)
     if read.type == "allowed_tools":
-        return Choice(read.mode or "auto", allowed=frozenset(_found(read.tools or (), tools)))
+        mode = read.mode or "auto"
+        if mode not in _ALLOWED_MODES:
+            raise undemandable(f"the mode of allowed_tools is '{mode}', none of {', '.join(_ALLOWED_MODES)}")
+        return Choice(mode, allowed=frozenset(_found(read.tools or (), tools)))
     found = _found([read], tools)
     if not found:
-        raise undemandable(
-            f"'{read.name}' is not one of 'tools'"
-            if read.name
-            else f"a tool of type '{read.type}' cannot run on this upstream"
-        )
+        raise undemandable(_missing(read))
     return Choice("required", named=found[0]) if len(found) == 1 else Choice("required", allowed=frozenset(found))
 
 
 def _found(wanted: Iterable[_Named], tools: Tools) -> list[str]:
     """The upstream names of what a choice speaks of; a namespace stands for all that is in it."""
-    return [name for each in wanted for name, called in tools.calls.items() if _speaks_of(each, called)]
+    known = _Known(tools)
+    return [name for each in {_key(each): None for each in wanted} for name in known.names(each)]
 
 
-def _speaks_of(wanted: _Named, called: Called) -> bool:
-    if wanted.type == "namespace":
-        return called.namespace is not None and called.namespace == wanted.name
-    if wanted.name is None:
-        return called.kind == wanted.type and not FUNCTION_MAKERS[called.kind].is_named
-    return called == Called(wanted.type, wanted.name, wanted.namespace)
+def _key(wanted: _Named) -> Called:
+    """What is wanted; kinds without names of their own go by that of the kind."""
+    maker = FUNCTION_MAKERS.get(wanted.type)
+    nameless = maker is not None and not maker.is_named
+    return Called(wanted.type, wanted.type if nameless else wanted.name or "", wanted.namespace)
+
+
+class _Known:
+    """The tools of a request by what a choice may call them."""
+
+    def __init__(self, tools: Tools) -> None:
+        self._names = tools.names
+        self._inside: dict[str, list[str]] = {}
+        self._anywhere: dict[tuple[str, str], list[str]] = {}
+        for name, called in tools.calls.items():
+            if called.namespace is not None:
+                self._inside.setdefault(called.namespace, []).append(name)
+                self._anywhere.setdefault((called.kind, called.name), []).append(name)
+
+    def names(self, wanted: Called) -> list[str]:
+        """Upstream names. One inside a namespace may be named without it, where that is clear."""
+        if wanted.kind == "namespace":
+            return self._inside.get(wanted.name, [])
+        exact = self._names.get(wanted)
+        if exact is not None:
+            return [exact]
+        inside = self._anywhere.get((wanted.kind, wanted.name), []) if wanted.namespace is None else []
+        return inside if len(inside) == 1 else []
+
+
+def _missing(wanted: _Named) -> str:
+    if wanted.type != "namespace" and wanted.type not in FUNCTION_MAKERS:
+        return f"a tool of type '{wanted.type}' cannot run on this upstream"
+    return f"'{wanted.name or wanted.type}' is not one of 'tools'"
 
 
 def offered(functions: list[Function], choice: Choice) -> list[Function]:
@@ -114,26 +143,57 @@ def chat_tools(tools: Tools, raw_choice: bytes | None, *, strict: bool, named: b
 def response_tools(tools: Tools, raw_choice: bytes | None, kinds: Iterable[str], *, named: bool) -> list[bytes]:
     """The same for a Responses server that takes only tools of `kinds` as they are; the others become functions."""
     kinds = frozenset(kinds)
-    choice = read_choice(raw_choice, tools)
+    wanted = _wanted(raw_choice)
+    # Kinds of tools that the server itself runs, and that the choice speaks of.
+    own = {tool.kind for tool in tools.listed if tool.kind in kinds and not tool.functions and not _waits(tool)}
+    own &= {each.type for each in wanted.tools or (wanted,)}
+    is_own = raw_choice is not None and wanted.type in own
+    choice = Choice("required") if is_own else read_choice(raw_choice, tools)
     if choice.named is not None and not named:
         choice = Choice("required", allowed=frozenset({choice.named}))
-    encoded = []
-    for tool in tools.listed:
-        if tool.kind in kinds and choice.allowed is None and not _is_renamed(tool):
-            encoded.append(tool.raw)
-            continue
-        for function in tool.functions:
-            if choice.allowed is None or function.name in choice.allowed:
-                encoded.append(b'{"type":"function",%b}' % function.definition(strict=True))
+    encoded = [each for tool in tools.listed for each in _as_told(tool, kinds, choice.allowed, own)]
     if not encoded:
         offered([], choice)
         return []
     members = [b'"tools":[' + b",".join(encoded) + b"]"]
-    if choice.named is not None:
+    if raw_choice is not None and (is_own or _is_told_raw(tools, kinds, choice.named)):
+        members.append(b'"tool_choice":' + raw_choice)
+    elif choice.named is not None:
         members.append(b'"tool_choice":' + encode({"type": "function", "name": choice.named}))
     elif choice.mode is not None:
         members.append(b'"tool_choice":' + encode(choice.mode))
     return members
+
+
+def _wanted(raw_choice: bytes | None) -> _Choice:
+    read = None if raw_choice is None else decode(_CHOICE, raw_choice, "'tool_choice'", "tool_choice")
+    return read if isinstance(read, _Choice) else _Choice("")
+
+
+def _as_told(tool: Tool, kinds: frozenset[str], allowed: frozenset[str] | None, own: set[str]) -> list[bytes]:
+    """A tool as the server is told it: as it came, or those of its functions that are allowed."""
+    functions = [function for function in tool.functions if allowed is None or function.name in allowed]
+    is_whole = len(functions) == len(tool.functions) if functions else allowed is None or tool.kind in own
+    if is_whole and _is_taken(tool, kinds) and not _waits(tool):
+        return [tool.raw]
+    return [b'{"type":"function",%b}' % function.definition(strict=True) for function in functions]
+
+
+def _waits(tool: Tool) -> bool:
+    """Is it offered only once a search of the client's brings it?"""
+    return not tool.functions and tool.kind in FUNCTION_MAKERS and FUNCTION_MAKERS[tool.kind].is_named
+
+
+def _is_taken(tool: Tool, kinds: frozenset[str]) -> bool:
+    return tool.kind in kinds and (tool.kind == "namespace" or not _is_renamed(tool))
+
+
+def _is_told_raw(tools: Tools, kinds: frozenset[str], name: str | None) -> bool:
+    """Is the function of this name told as another kind of tool, so that the choice's own words fit?"""
+    return any(
+        tool.kind != "function" and _is_taken(tool, kinds) and any(each.name == name for each in tool.functions)
+        for tool in tools.listed
+    )
 
 
 def _is_renamed(tool: Tool) -> bool:

@@ -25,15 +25,15 @@ class _Shape(NamedTuple):
     extra: Mapping[str, Any]
 
 
-_PARTS: Mapping[str, _Shape] = {
+PARTS: Mapping[str, _Shape] = {
     "output_text": _Shape("text", "response.output_text", {"annotations": [], "logprobs": []}, {"logprobs": []}),
     "refusal": _Shape("refusal", "response.refusal", {}, {}),
     "reasoning_text": _Shape("text", "response.reasoning_text", {}, {}),
 }
-_PART_OF_EVENTS = {shape.events: part for part, shape in _PARTS.items()}
-_OF_PARTS = ("response.content_part.", *(f"{events}." for events in _PART_OF_EVENTS))
+PART_OF_EVENTS = {shape.events: part for part, shape in PARTS.items()}
+_OF_PARTS = ("response.content_part.", *(f"{events}." for events in PART_OF_EVENTS))
 # Item type → its member that streams, and the start of those events' names.
-_STREAMED: Mapping[str, tuple[str, str]] = {
+STREAMED: Mapping[str, tuple[str, str]] = {
     "function_call": ("arguments", "response.function_call_arguments"),
     "custom_tool_call": ("input", "response.custom_tool_call_input"),
 }
@@ -97,8 +97,8 @@ def _lacking(
     kind: str, item: dict[str, Any], index: int, said: Sequence[bytes]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     at = {"item_id": item.get("id", ""), "output_index": index}
-    if kind in _STREAMED:
-        member, events = _STREAMED[kind]
+    if kind in STREAMED:
+        member, events = STREAMED[kind]
         of_it = [event for event in map(_MEMBERS.decode, said) if event["type"].startswith(f"{events}.")]
         if not any(event["type"] == f"{events}.done" for event in of_it):
             yield from _member(item, at, member, events, "".join(map(_delta, of_it)))
@@ -149,9 +149,9 @@ class _Growing:
             if isinstance(part, dict) and isinstance(part.get("type"), str):
                 self.part = part
             self.is_done = verb == "done"
-        elif stem in _PART_OF_EVENTS:
-            shape = _PARTS[_PART_OF_EVENTS[stem]]
-            self.part = self.part or {"type": _PART_OF_EVENTS[stem], **shape.empty}
+        elif stem in PART_OF_EVENTS:
+            shape = PARTS[PART_OF_EVENTS[stem]]
+            self.part = self.part or {"type": PART_OF_EVENTS[stem], **shape.empty}
             self.is_told = verb == "done"
             if isinstance(event.get(shape.member), str) and self.is_told:
                 self.said = [event[shape.member]]
@@ -160,7 +160,7 @@ class _Growing:
 
     def become(self, part: Any) -> _Growing:
         """What the upstream says in the end that it is."""
-        shape = _PARTS.get(self.part["type"])
+        shape = PARTS.get(self.part["type"])
         if isinstance(part, dict) and part.get("type") == self.part["type"]:
             self.part = part
             if shape is not None and isinstance(part.get(shape.member), str):
@@ -171,12 +171,12 @@ class _Growing:
 
     def whole(self) -> dict[str, Any]:
         """The part, with the text that was said."""
-        shape = _PARTS.get(self.part["type"])
+        shape = PARTS.get(self.part["type"])
         return self.part if shape is None else {**shape.empty, **self.part, shape.member: self.text}
 
     def closing(self, at: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
         """The events that it still lacks."""
-        shape = _PARTS.get(self.part["type"])
+        shape = PARTS.get(self.part["type"])
         if shape is not None and self.owed:
             yield f"{shape.events}.delta", {**at, **shape.extra, "delta": self.owed}
         if shape is not None and not self.is_told:
@@ -186,7 +186,7 @@ class _Growing:
 
 
 def _events(kind: str, item: dict[str, Any], index: int) -> Iterator[tuple[str, dict[str, Any]]]:
-    streamed = _STREAMED.get(kind)
+    streamed = STREAMED.get(kind)
     parts = item.get("content") if kind in ("message", "reasoning") else None
     empty: dict[str, Any] = {"status": "in_progress"} if "status" in item else {}
     if streamed:
@@ -215,7 +215,7 @@ def _member(
 
 
 def _part(part: Any, at: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    shape = _PARTS.get(str(part.get("type"))) if isinstance(part, dict) else None
+    shape = PARTS.get(str(part.get("type"))) if isinstance(part, dict) else None
     if shape is None:
         yield "response.content_part.added", {**at, "part": part}
     else:

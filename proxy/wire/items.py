@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from proxy.errors import Kind, LooplineError
-from proxy.wire.codec import Raw, decode, encode
+from proxy.wire.codec import NULL, Raw, decode, encode
 
 # Calls that a client answers, by the type of the item that answers them.
 CALL_OF_OUTPUT: Mapping[str, str] = {
@@ -22,9 +22,12 @@ CALL_OF_OUTPUT: Mapping[str, str] = {
     "shell_call_output": "shell_call",
     "apply_patch_call_output": "apply_patch_call",
     "computer_call_output": "computer_call",
+    "tool_search_output": "tool_search_call",
 }
 CALLS = frozenset(CALL_OF_OUTPUT.values())
 _PAIRED = CALLS | CALL_OF_OUTPUT.keys()
+# Kinds that a server may also run itself: then call and output have no id that somebody could answer.
+_MAY_BE_SERVERS = frozenset({"tool_search_call", "tool_search_output"})
 
 
 class _Head(msgspec.Struct):
@@ -33,6 +36,7 @@ class _Head(msgspec.Struct):
     call_id: str | None = None
     id: str | None = None
     status: str | None = None
+    execution: Raw = NULL  # undecoded: what it is in items that nobody here has heard of is their own affair
 
 
 _HEAD = msgspec.json.Decoder(_Head)
@@ -43,6 +47,7 @@ class Item(NamedTuple):
     """One item. `kind` is its type, `message` where a role stands without one.
 
     `raw` is a JSON object that always has a `type`: llama.cpp rejects messages without, clients leave it out.
+    `call_id` pairs a call of the client's with its output; None for one that a server has answered itself.
     `unfinished` marks a call that was cut off: nobody can run or answer it.
     """
 
@@ -60,21 +65,25 @@ def parse_item(raw: bytes | Raw, param: str = "input") -> Item:
         # bytes(): a Raw is a slice that would keep the whole frame alive as long as the conversation.
         kind, kept = head.type, bytes(raw)
     elif head.role is not None:
-        kind, kept = "message", _typed_message(raw, param)
+        kind, kept = "message", _typed(raw, "message", param)
+    elif head.id is not None and decode(_MEMBERS, raw, f"'{param}'", param).keys() <= {"id", "type"}:
+        kind, kept = "item_reference", _typed(raw, "item_reference", param)
     else:
         raise LooplineError(
             Kind.INVALID_REQUEST, f"'{param}' has neither a 'type' nor a 'role': it is no item.", param=param
         )
     # The local shell tool names its call by `id` on the output (openai-python, LocalShellCallOutput).
     call_id = head.call_id or (head.id if kind == "local_shell_call_output" else None)
+    if kind in _MAY_BE_SERVERS and bytes(head.execution) == b'"server"':
+        call_id = None
     return Item(kind, kept, head.role, call_id, head.status == "incomplete")
 
 
-def _typed_message(raw: bytes | Raw, param: str) -> bytes:
+def _typed(raw: bytes | Raw, kind: str, param: str) -> bytes:
     members = decode(_MEMBERS, raw, f"'{param}'", param)
     if "type" in members:  # it is null
-        return encode({**members, "type": "message"})
-    return b'{"type":"message",' + bytes(raw)[1:]
+        return encode({**members, "type": kind})
+    return b'{"type":"%b",' % kind.encode() + bytes(raw)[1:]
 
 
 def user_message(text: Raw) -> Item:
@@ -88,7 +97,7 @@ def pair_calls(open_calls: frozenset[str], items: Iterable[Item]) -> frozenset[s
     Raises `LooplineError` (unpaired_call, param `input`) for an output that answers no open call. Looks at the delta
     alone, so that its cost does not grow with the conversation.
     """
-    paired = [item for item in items if item.kind in _PAIRED]
+    paired = [item for item in items if item.kind in _PAIRED and not _is_servers(item)]
     if not paired:
         return open_calls  # the same set: nodes share it, however long it is
     waiting = dict.fromkeys(open_calls)
@@ -105,6 +114,10 @@ def pair_calls(open_calls: frozenset[str], items: Iterable[Item]) -> frozenset[s
                 )
             del waiting[item.call_id]
     return frozenset(waiting)
+
+
+def _is_servers(item: Item) -> bool:
+    return item.call_id is None and item.kind in _MAY_BE_SERVERS
 
 
 def calls_after(open_calls: frozenset[str], output: Iterable[Item]) -> frozenset[str]:

@@ -29,6 +29,8 @@ EXTENSIONS: Mapping[str, frozenset[str]] = {
     # Required by the types of openai-python 2, gone from those of 3.
     "ResponseFunctionCallArgumentsDoneEvent": frozenset({"name"}),
     "ResponseFunctionCallArgumentsWsDone": frozenset({"name"}),
+    # Sent by OpenAI, missing in its types; Open Responses requires it of every item.
+    "ResponseCustomToolCall": frozenset({"status"}),
 }
 # `response.error.code` is a closed list in OpenAI's types; Codex acts on these two, which are not in it.
 EXTRA_FAILED_CODES = frozenset({"context_length_exceeded", "insufficient_quota"})

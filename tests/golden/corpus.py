@@ -78,6 +78,8 @@ def requested(create: Create, profile: str, dialect: str) -> Json:
     """What the server is sent: `body`, and `left_out` where something is; or `error`."""
     try:
         made = translator(create, profile, dialect)
+        if not create.generate:
+            return {"body": {}}  # a warm-up: the server is not asked
         body = json.loads(b"".join(made.request([]).parts))
     except LooplineError as error:
         return {"error": {"status": error.status, "code": error.code, "param": error.param, "message": error.message}}

@@ -14,8 +14,8 @@ from proxy.session.registry import Registry
 from proxy.session.session import Session, SessionLimits
 from proxy.session.tasks import Tasks
 from proxy.session.turn import Caller
-from proxy.translate import chat
-from proxy.translate.chat_items import encode_items
+
+from proxy.translate.chat_items import ItemEncoder
 from proxy.wire import client_events
 from proxy.wire.codec import Raw, encode
 from proxy.wire.items import Item, pair_calls, parse_item
@@ -67,15 +67,17 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         counts["items paired"] += len(items)
         return pair_calls(open_calls, items)
 
-    def translate(items: Sequence[Item]) -> bytes:
-        encoded = encode_items(items)
+    encode_items = ItemEncoder.encode
+
+    def translate(encoder: ItemEncoder, items: Sequence[Item]) -> bytes:
+        encoded = encode_items(encoder, items)
         counts["items translated"] += len(items)
         counts["bytes translated"] += len(encoded)
         return encoded
 
     monkeypatch.setattr(client_events, "parse_item", parse)
     monkeypatch.setattr(turn_module, "pair_calls", pair)
-    monkeypatch.setattr(chat, "encode_items", translate)
+    monkeypatch.setattr(ItemEncoder, "encode", translate)
     return counts
 
 

@@ -47,7 +47,9 @@ def _message(message: Mapping[str, Any]) -> Message:
         Call(call["id"], call["function"]["name"], call["function"]["arguments"])
         for call in message.get("tool_calls") or ()
     )
-    return Message(message["role"], _text(message.get("content")), calls, message.get("tool_call_id") or "")
+    content = message.get("content")
+    wordless = isinstance(content, list) and all(part["type"] == "image_url" for part in content)
+    return Message(message["role"], _text(content), calls, message.get("tool_call_id") or "", wordless)
 
 
 def _text(content: Any) -> str:

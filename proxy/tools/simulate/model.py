@@ -33,12 +33,13 @@ class Call(NamedTuple):
 
 
 class Message(NamedTuple):
-    """A message of the history. `call_id` is set on a tool's result."""
+    """A message of the history. `call_id` is set on a tool's result, `wordless` on content that is images alone."""
 
     role: str
     text: str
     calls: tuple[Call, ...] = ()
     call_id: str = ""
+    wordless: bool = False
 
 
 class Tool(NamedTuple):
@@ -133,8 +134,11 @@ class Turn(NamedTuple):
 
 
 def last_turn(messages: tuple[Message, ...]) -> Turn:
-    """Look back to the last user message. One round is a run of tool results without another message between."""
-    start = next((i for i in range(len(messages) - 1, -1, -1) if messages[i].role == "user"), -1)
+    """Look back to the last user message. One round is a run of tool results without another message between.
+
+    Images alone, right after results, are what a tool showed: a chat request has no other place for them.
+    """
+    start = next((i for i in range(len(messages) - 1, -1, -1) if _asks(messages, i)), -1)
     text = messages[start].text if start >= 0 else ""
     rounds, names, results = 0, dict[str, str](), list[str]()
     previous = ""
@@ -146,6 +150,11 @@ def last_turn(messages: tuple[Message, ...]) -> Turn:
             results.append(f"{names.get(message.call_id, 'The tool')} returned: {message.text[:_QUOTED_CHARS]}")
         previous = message.role
     return Turn(text, rounds, tuple(results))
+
+
+def _asks(messages: tuple[Message, ...], index: int) -> bool:
+    message = messages[index]
+    return message.role == "user" and not (message.wordless and index > 0 and messages[index - 1].role == "tool")
 
 
 def decide(ask: Ask) -> Step:

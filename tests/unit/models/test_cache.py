@@ -10,10 +10,14 @@ from proxy.errors import Kind, LooplineError
 from proxy.http_client import HttpRequest
 from proxy.models import cache
 from proxy.models.cache import CatalogCache
+from proxy.models.catalog import questions
+from proxy.models.profile import profiles, read_profile
 from proxy.upstream.endpoint import Endpoint
 
 VLLM = b'{"data":[{"id":"m","owned_by":"vllm"}]}'
 PLAIN = b'{"data":[{"id":"m"}]}'
+PROPS = b'{"default_generation_settings":{},"total_slots":1}'
+QUESTIONS = [path.rpartition("/")[2] for path in questions()]
 
 
 class Answer:
@@ -124,14 +128,54 @@ async def test_with_an_own_key_clients_credentials_stay_here(clock: Clock) -> No
     assert dict(upstream.asked[0].headers)["authorization"] == "Bearer own"
 
 
-async def test_more_is_asked_only_until_the_engine_is_known(clock: Clock) -> None:
-    known, plain = Upstream(models=VLLM), Upstream(models=PLAIN, props=b"{}")
+async def test_more_is_asked_only_until_the_kind_of_server_is_known(clock: Clock) -> None:
+    known, plain = Upstream(models=VLLM), Upstream(models=PLAIN, props=PROPS)
     await CatalogCache(known, 300, clock).get(SHARED, "t", {})
     catalog = await CatalogCache(plain, 300, clock).get(SHARED, "t", {})
     assert known.paths == ["models"]
-    assert plain.paths == ["models", "props"]
     assert [request.url for request in plain.asked] == ["http://up/v1/models", "http://up/props"]
     assert (catalog.profile.name, catalog.names) == ("llamacpp", frozenset({"m"}))
+
+
+@pytest.mark.parametrize("named", ["vllm", "generic", "./mine.toml"])
+async def test_where_the_settings_name_the_profile_nothing_more_is_asked(named: str, clock: Clock) -> None:
+    upstream = Upstream(models=PLAIN, props=PROPS)
+    mine = read_profile(b'title = "Mine"', "mine")
+    known = {**profiles(), "./mine.toml": mine}
+    catalog = await CatalogCache(upstream, 300, clock, known).get(Endpoint("e", "http://up/v1", profile=named), "t", {})
+    assert upstream.paths == ["models"]
+    assert catalog.profile == known[named]
+
+
+@pytest.mark.parametrize("models", [401, PLAIN])
+async def test_what_a_server_does_not_know_is_asked_once_in_its_time(models: bytes | int, clock: Clock) -> None:
+    upstream = Upstream(models=models)
+    cache = CatalogCache(upstream, 300, clock)
+    for _ in range(20):
+        assert (await cache.get(SHARED, "t", {})).profile.name == "generic"
+        clock.now += 6
+    assert [path for path in upstream.paths if path != "models"] == QUESTIONS
+    clock.now += 300
+    await cache.get(SHARED, "t", {})
+    assert [path for path in upstream.paths if path != "models"] == QUESTIONS * 2
+
+
+async def test_what_the_answers_told_stays_while_the_models_cannot_be_had(clock: Clock) -> None:
+    upstream = Upstream(models=401, props=PROPS, version=404, **{"openapi.json": 404})
+    cache = CatalogCache(upstream, 300, clock)
+    for _ in range(3):
+        assert (await cache.get(SHARED, "t", {})).profile.name == "llamacpp"
+        clock.now += 6
+    assert [path for path in upstream.paths if path != "models"].count("props") == 3
+
+
+async def test_what_the_models_say_wins_over_what_was_told_before(clock: Clock) -> None:
+    upstream = Upstream(models=PLAIN)
+    cache = CatalogCache(upstream, 300, clock)
+    assert (await cache.get(SHARED, "t", {})).profile.name == "generic"
+    upstream.answers = {"models": VLLM}
+    clock.now += 301
+    assert (await cache.get(SHARED, "t", {})).profile.name == "vllm"
 
 
 @pytest.mark.parametrize("answer", [DOWN, 401, 500, b"nonsense"])

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.errors import Kind, LooplineError
-from proxy.models.catalog import CHAT, RESPONSES, Catalog, Names, read_catalog
+from proxy.models.catalog import CHAT, RESPONSES, Catalog, Names, questions, read_catalog
 from proxy.models.profile import GENERIC, profiles
 from tests.unit.strategies import dumped, json_values
 
@@ -19,10 +19,8 @@ def models(*entries: Any) -> bytes:
     return dumped({"object": "list", "data": list(entries)})
 
 
-def read(
-    listed: bytes | None = None, props: bytes | None = None, ollama: bytes | None = None, url: str = URL
-) -> Catalog:
-    return read_catalog(url, "auto", None, {"/models": listed, "/props": props, "/api/version": ollama})
+def read(listed: bytes | None = None, url: str = URL) -> Catalog:
+    return read_catalog(url, "auto", None, {"/models": listed})
 
 
 def serving(*names: str) -> Catalog:
@@ -49,19 +47,62 @@ def test_entries_that_are_none_do_not_hide_the_others() -> None:
     assert read(odd).names == frozenset({"m", "n"})
 
 
-@pytest.mark.parametrize(
-    ("owner", "engine"),
-    [("vllm", "vllm"), ("sglang", "sglang"), ("llamacpp", "llamacpp"), ("library", "ollama"), ("VLLM", "vllm"),
-     ("me", GENERIC)],
-)  # fmt: skip
-def test_the_engine_is_read_from_who_owns_the_models(owner: str, engine: str) -> None:
-    assert read(models({"id": "m", "owned_by": owner})).profile.name == engine
+MINE = [{"id": "acme/Tiny", "object": "model", "created": 1, "owned_by": "acme"}]
+# `/v1/models` and the one other answer that tells: seen here (vLLM, llama.cpp, transformers), from the sources
+# (SGLang, Ollama), the API reference (OpenAI), docs.x.ai (xAI), eyalrot/ollama_openai#34 (LM Studio).
+SHOWN: list[tuple[str, str, list[dict[str, Any]], dict[str, bytes]]] = [
+    ("openai", "https://api.openai.com/v1",
+     [{"id": "gpt-5", "object": "model", "created": 1754073306, "owned_by": "system"}], {}),
+    ("openai", "https://eu.api.openai.com/v1", [], {}),
+    ("openai", "https://mine.openai.azure.com/openai/v1", [], {}),
+    ("xai", "https://api.x.ai/v1", [{"id": "grok-4", "created": 1752019200, "object": "model", "owned_by": "xai"}], {}),
+    ("vllm", URL,
+     [{"id": "tiny", "object": "model", "created": 1796002665, "owned_by": "vllm", "root": "/models/tiny",
+       "parent": None, "max_model_len": 100000,
+       "permission": [{"id": "modelperm-a4449432bcce1353", "object": "model_permission", "organization": "*"}]}], {}),
+    ("sglang", URL,
+     [{"id": "m", "object": "model", "created": 1, "owned_by": "sglang", "root": "m", "parent": None,
+       "max_model_len": 8192}], {}),
+    ("llamacpp", URL,
+     [{"id": "smollm2", "aliases": ["smollm2"], "tags": [], "object": "model", "created": 1796002665,
+       "owned_by": "llamacpp", "meta": {"n_vocab": 49152, "n_ctx": 2048}}], {}),
+    ("llamacpp", URL, MINE, {"/props": b'{"default_generation_settings":{"params":{}},"total_slots":1}'}),
+    ("transformers", URL,
+     [{"owned_by": "acme", "id": "acme/Tiny-Chat", "object": "model", "created": 1796002892.1457405}],
+     {"/openapi.json": b'{"openapi":"3.1.0","paths":{"/v1/models":{},"/load_model":{"post":{}},"/reset":{}}}'}),
+    ("ollama", URL, [{"id": "llama3.2:latest", "object": "model", "created": 1, "owned_by": "library"}], {}),
+    ("ollama", URL, MINE, {"/api/version": b'{"version":"0.12.3"}'}),
+    ("ollama", "https://ollama.com/v1", MINE, {}),
+    ("lmstudio", "http://127.0.0.1:1234/v1",
+     [{"id": "qwen3.5-35b-a3b", "object": "model", "owned_by": "organization_owner"}], {}),
+    ("simulated", URL, [{"id": "simulated", "object": "model", "created": 1, "owned_by": "loopline-simulate"}], {}),
+    # Nothing tells: a gateway, whatever it copies from OpenAI; FastAPI's own pages; LM Studio, which answers anything.
+    (GENERIC, URL, [{"id": "m", "object": "model", "created": 1, "owned_by": "openai"}], {}),
+    (GENERIC, URL, [{"id": "a", "owned_by": "vllm"}, {"id": "b", "owned_by": "llamacpp"}], {}),
+    (GENERIC, URL, MINE, {"/openapi.json": b'{"openapi":"3.1.0","paths":{"/load":{},"/version":{}}}'}),
+    (GENERIC, URL, MINE, {path: b'{"error":"Unexpected endpoint or method. (GET %b)"}' % path.encode()
+                          for path in questions()}),
+]  # fmt: skip
 
 
-def test_the_engine_is_read_from_its_other_answers() -> None:
-    assert read(props=b"{}").profile.name == "llamacpp"
-    assert read(ollama=b'{"version":"0.9"}').profile.name == "ollama"
-    assert read().profile.name == GENERIC
+@pytest.mark.parametrize(("name", "url", "listed", "told"), SHOWN)
+def test_a_server_is_recognised_by_its_host_its_models_or_its_answers(
+    name: str, url: str, listed: list[dict[str, Any]], told: dict[str, bytes]
+) -> None:
+    answers: dict[str, bytes | None] = {**dict.fromkeys(questions()), **told, "/models": models(*listed)}
+    assert read_catalog(url, "auto", None, answers).profile.name == name
+
+
+def test_every_profile_is_recognised_by_something_here() -> None:
+    assert {name for name, *_ in SHOWN} == set(profiles())
+
+
+def test_an_owner_counts_however_it_is_spelled() -> None:
+    assert read(models({"id": "m", "owned_by": "VLLM"})).profile.name == "vllm"
+
+
+def test_the_host_wins_over_what_the_models_say() -> None:
+    assert read(models({"id": "m", "owned_by": "vllm"}), url="https://api.openai.com/v1").profile.name == "openai"
 
 
 @pytest.mark.parametrize(
@@ -70,6 +111,7 @@ def test_the_engine_is_read_from_its_other_answers() -> None:
         ("https://api.openai.com/v1", "auto", RESPONSES),
         ("https://api.x.ai/v1", "auto", RESPONSES),
         ("https://api.openai.com.evil.example/v1", "auto", CHAT),
+        ("https://evil-api.openai.com/v1", "auto", CHAT),
         (URL, "auto", CHAT),
         (URL, "responses", RESPONSES),
         ("https://api.openai.com/v1", "chat", CHAT),
@@ -81,7 +123,7 @@ def test_the_dialect_is_what_was_asked_or_what_the_host_is_known_for(url: str, a
 
 @given(
     st.dictionaries(
-        st.sampled_from(["/models", "/version", "/props"]),
+        st.sampled_from(["/models", *questions()]),
         st.one_of(json_values("data", "id", "owned_by", "version").map(dumped), st.binary(max_size=30)),
     )
 )

@@ -3,14 +3,21 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
+from proxy.access.sealing import Sealer
 from proxy.errors import Kind, LooplineError
+from proxy.models.profile import Profile, profiles
+from proxy.translate.chat import ChatTranslator
 from proxy.translate.halves import Halves
+from proxy.wire.client_events import Create
 from tests.conformance.schema import check_turn
+from tests.unit.translate.test_calls import check_calls
 from tests.unit.translate.turns import (
     DONE,
     Event,
+    brief,
     calls,
     chat,
     chunk,
@@ -480,3 +487,184 @@ def test_an_answer_goes_back_into_the_history_as_one_message() -> None:
 )
 def test_malformed_chunks_are_garbled(payload: bytes) -> None:
     assert failure(chunk(content="x"), payload).kind is Kind.UPSTREAM_GARBLED
+
+
+# --- what servers do differently ---
+
+
+@pytest.mark.parametrize("finish", ["function_call", "stop"])
+def test_a_call_as_it_was_before_tools_is_a_call(finish: str) -> None:
+    pieces = [{"name": "f", "arguments": ""}, {"arguments": '{"a"'}, {"name": None, "arguments": ":1}"}]
+    told = answered(*(chunk(function_call=piece) for piece in pieces), chunk(finish), DONE)
+    ((_, name, arguments),) = calls(told)
+    assert (name, arguments, told[-1]["type"]) == ("f", '{"a":1}', "response.completed")
+
+
+def test_whole_calls_in_chunks_of_their_own_need_neither_numbers_nor_ids() -> None:
+    for number in ({}, {"index": 0}):
+        made = [chunk(tool_calls=[{**number, "function": {"name": n, "arguments": "{}"}}]) for n in ("f", "g", "g")]
+        assert [name for _, name, _ in calls(answered(*made, chunk("tool_calls"), DONE))] == ["f", "g", "g"]
+
+
+def test_pieces_without_number_id_or_name_go_on_with_the_latest_call() -> None:
+    told = answered(
+        tool_call(0, "c1", "f", "{}"), tool_call(1, "c2", "g", '{"a"'), tool_call(None, None, None, ":1}"),
+        chunk("tool_calls"), DONE,
+    )  # fmt: skip
+    assert calls(told) == [("c1", "f", "{}"), ("c2", "g", '{"a":1}')]
+
+
+def test_text_reasoning_and_whole_calls_may_share_a_chunk() -> None:
+    both = [{"index": n, "id": f"c{n}", "function": {"name": "f", "arguments": "{}"}} for n in (0, 1)]
+    told = answered(chunk("tool_calls", content="x", reasoning="hm", tool_calls=both), DONE)
+    assert [item["type"] for item in output(told)] == ["reasoning", "message", "function_call", "function_call"]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "said"), [("hm", "hm", "hm"), ("hm, yes", "hm", "hm, yes"), ("", "hm", "hm"), ("a", "b", "ab")]
+)
+def test_reasoning_under_both_names_is_neither_doubled_nor_lost(first: str, second: str, said: str) -> None:
+    told = answered(chunk(reasoning_content=first, reasoning=second), chunk("stop"), DONE)
+    assert output(told)[0]["content"][0]["text"] == said
+
+
+def test_a_content_may_be_a_list_of_parts() -> None:
+    parts = [
+        {"type": "thinking", "thinking": [{"type": "text", "text": "h"}, {"type": "text", "text": "m"}]},
+        {"type": "thinking", "thinking": "!"}, {"type": "text", "text": "a"}, "b", {"type": "image_url"},
+        {"type": "refusal", "refusal": "no"},
+    ]  # fmt: skip
+    for told in (answered(chunk(content=parts), chunk("stop"), DONE), answered(both(None, "stop", content=parts))):
+        contents = [item["content"][0] for item in output(told)]
+        assert [part.get("text", part.get("refusal")) for part in contents] == ["hm!", "ab", "no"]
+
+
+def test_a_character_cut_in_two_within_a_part_is_one_character() -> None:
+    pieces = [b'{"choices":[{"delta":{"content":[{"type":"text","text":"%b"}]}}]}' % piece for piece in SPLIT]
+    assert text(answered(*pieces, chunk("stop"), DONE)) == "a😀b😀"
+
+
+# --- log-probabilities, annotations, sealed reasoning ---
+
+LOGGED = msgspec.structs.replace(
+    profiles()["generic"],
+    chat=msgspec.structs.replace(profiles()["generic"].chat, fields={"top_logprobs": "top_logprobs"}),
+)
+TOP = [{"token": "b", "logprob": -2.5, "bytes": [98]}]
+
+
+def logged(token: str | None, *tokens: str, **delta: Any) -> Event:
+    """A chunk with log-probabilities."""
+    content = [{"token": each, "logprob": -0.5, "bytes": None, "top_logprobs": TOP} for each in tokens]
+    made = chunk(**({} if token is None else {"content": token}), **delta)
+    made["choices"][0]["logprobs"] = {"content": content}
+    return made
+
+
+def with_profile(made: Create, *payloads: object, profile: Profile = LOGGED) -> list[Event]:
+    told = play(ChatTranslator(brief(made)._replace(profile=profile)), [sse(*payloads)], made)
+    check_turn(told)
+    return told
+
+
+def tokens(logprobs: list[Event]) -> list[str]:
+    return [each["token"] for each in logprobs]
+
+
+@pytest.mark.parametrize("asked", [{"top_logprobs": 1}, {"include": ["message.output_text.logprobs"]}])
+def test_log_probabilities_that_were_asked_for_are_told_with_their_text(asked: Any) -> None:
+    told = with_profile(
+        create(**asked), logged(None, "hm", reasoning="hm"), logged("a", "a"), logged("", "\ufffd"),
+        logged("é!", "é", "!"), chunk(content="?"), chunk("stop"), DONE,
+    )  # fmt: skip
+    deltas = [event for event in told if event["type"] == "response.output_text.delta"]
+    assert [(event["delta"], tokens(event["logprobs"])) for event in deltas] == [
+        ("a", ["a"]), ("é!", ["\ufffd", "é", "!"]), ("?", []),
+    ]  # fmt: skip
+    assert deltas[0]["logprobs"][0] == {
+        "token": "a", "logprob": -0.5, "top_logprobs": [{"token": "b", "logprob": -2.5}],
+    }  # fmt: skip
+    (done,) = [event for event in told if event["type"] == "response.output_text.done"]
+    assert done["logprobs"] == [each for event in deltas for each in event["logprobs"]]
+    kept = output(told)[1]["content"][0]["logprobs"]
+    assert tokens(kept) == ["a", "\ufffd", "é", "!"]
+    assert kept[2] == {"token": "é", "logprob": -0.5, "bytes": [0xC3, 0xA9], "top_logprobs": TOP}
+
+
+def test_a_whole_answers_log_probabilities_are_those_of_a_streamed_one() -> None:
+    made = create(top_logprobs=1)
+    streamed = with_profile(made, logged("a", "a"), logged("b", "b"), chunk("stop"))
+    whole = logged(None, "a", "b")
+    whole["choices"][0] |= {"message": {"content": "ab"}, "finish_reason": "stop"}
+    assert output(with_profile(made, whole))[0]["content"] == output(streamed)[0]["content"]
+
+
+def test_log_probabilities_behind_a_call_wait_with_their_text() -> None:
+    told = with_profile(
+        create(top_logprobs=1), tool_call(0, "c1", "f", "{"), logged("a", "a"), chunk(content="b"),
+        tool_call(0, None, None, "}"), chunk("stop"),
+    )  # fmt: skip
+    assert text(told) == "ab"
+    assert tokens(output(told)[1]["content"][0]["logprobs"]) == ["a"]
+
+
+@pytest.mark.parametrize("odd", [7, {"content": 7}, {"content": [{}]}, {"content": None}, None])
+def test_log_probabilities_that_are_none_cost_the_answer_nothing(odd: Any) -> None:
+    made = chunk("stop", content="a")
+    made["choices"][0]["logprobs"] = odd
+    assert text(with_profile(create(top_logprobs=1), made)) == "a"
+    assert text(answered(made)) == "a"
+
+
+def test_log_probabilities_that_nobody_asked_for_are_not_told() -> None:
+    (item,) = output(with_profile(create(), logged("a", "a"), chunk("stop")))
+    assert item["content"][0]["logprobs"] == []
+
+
+def test_citations_are_told_beside_the_text_and_kept() -> None:
+    cited = [{"type": "url_citation", "url_citation": {"url": f"u{n}", "title": "t", "start_index": 0, "end_index": n}}
+             for n in (1, 2)]  # fmt: skip
+    flat = [{"type": "url_citation", "url": f"u{n}", "title": "t", "start_index": 0, "end_index": n} for n in (1, 2)]
+    pieces = [chunk(content="ab"), chunk(content="c", annotations=cited[:1]), chunk(annotations=cited[1:])]
+    streamed = play(chat(), [sse(*pieces, chunk("stop"))])
+    whole = play(chat(), [sse(both(None, "stop", content="abc", annotations=cited))])
+    added = [event for event in streamed if event["type"] == "response.output_text.annotation.added"]
+    assert [(event["annotation_index"], event["annotation"]) for event in added] == list(enumerate(flat))
+    for told in (streamed, whole):
+        check_calls(told)
+        assert (text(told), output(told)[0]["content"][0]["annotations"]) == ("abc", flat)
+
+
+@pytest.mark.parametrize("odd", [7, {}, [7], [{"type": "url_citation"}], [{"type": "other", "url": "u"}], []])
+def test_annotations_that_are_none_cost_the_answer_nothing(odd: Any) -> None:
+    (item,) = output(answered(chunk(content="a", annotations=odd), chunk("stop")))
+    assert (item["content"][0]["text"], item["content"][0]["annotations"]) == ("a", [])
+
+
+SEALER = Sealer({"k": b"0" * 32})
+
+
+def sealing() -> ChatTranslator:
+    return ChatTranslator(brief(create())._replace(seal_reasoning=lambda said: SEALER.seal("t", said)))
+
+
+@pytest.mark.parametrize("finish", ["stop", "length"])
+def test_reasoning_is_sealed_for_a_client_that_wants_to_send_it_back(finish: str) -> None:
+    told = play(sealing(), [sse(chunk(reasoning="hm "), chunk(reasoning="é"), chunk(finish), DONE)])
+    check_turn(told)
+    item = output(told)[0]
+    assert SEALER.open("t", item["encrypted_content"]) == "hm é" == item["content"][0]["text"]
+    assert SEALER.open("other", item["encrypted_content"]) is None
+    assert item["status"] == ("completed" if finish == "stop" else "incomplete")
+
+
+def test_a_thought_that_a_steer_interrupts_is_dropped_and_one_that_was_whole_stays_sealed() -> None:
+    translator = sealing()
+    translator.feed(sse(chunk(reasoning="hm"), chunk(content="a"), chunk(reasoning="hmm")))
+    translator.interrupt()
+    assert [item.kind for item in translator.result().items] == ["reasoning", "message"]
+    assert SEALER.open("t", json.loads(translator.result().items[0].raw)["encrypted_content"]) == "hm"
+
+
+def test_nothing_is_sealed_unasked() -> None:
+    assert "encrypted_content" not in output(answered(chunk(reasoning="hm"), chunk("stop")))[0]

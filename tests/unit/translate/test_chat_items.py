@@ -1,52 +1,32 @@
 from __future__ import annotations
 
 import json
+import typing
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from openai.types.responses.response_input_item import ResponseInputItem
 
-from proxy.errors import Kind, LooplineError
+from proxy.errors import LooplineError
+from proxy.models.profile import Chat
 from proxy.translate import chat_items
-from proxy.translate.chat_items import encode_items
 from tests.unit.strategies import dumped, json_values
+from tests.unit.translate.encoded import (
+    CHAT_PICTURE,
+    PICTURE,
+    PNG,
+    called,
+    encoder,
+    messages,
+    refused,
+    returned,
+    said,
+    thought,
+    tool_call,
+)
 from tests.unit.translate.turns import Event, items
-
-PNG = "data:image/png;base64,iVBORw0KGgo="
-
-
-def messages(*members: Event) -> list[Event]:
-    made: list[Event] = json.loads(b"[" + encode_items(items(*members)) + b"]")
-    return made
-
-
-def refused(*members: Event) -> LooplineError:
-    with pytest.raises(LooplineError) as raised:
-        encode_items(items(*members))
-    assert raised.value.kind is Kind.INVALID_REQUEST
-    return raised.value
-
-
-def said(text: str, role: str = "assistant") -> Event:
-    kind = "output_text" if role == "assistant" else "input_text"
-    return {"type": "message", "role": role, "content": [{"type": kind, "text": text}]}
-
-
-def thought(text: str) -> Event:
-    return {"type": "reasoning", "id": "rs", "summary": [], "content": [{"type": "reasoning_text", "text": text}]}
-
-
-def called(call_id: str, name: str = "f", arguments: str = "{}", **members: Any) -> Event:
-    return {"type": "function_call", "call_id": call_id, "name": name, "arguments": arguments, **members}
-
-
-def returned(call_id: str, output: Any = "ok") -> Event:
-    return {"type": "function_call_output", "call_id": call_id, "output": output}
-
-
-def tool_call(call_id: str, name: str = "f", arguments: str = "{}") -> Event:
-    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
 @pytest.mark.parametrize(
@@ -57,19 +37,46 @@ def test_a_message_is_plain_text_in_its_role(role: str, wanted: str, content: An
     assert messages({"role": role, "content": content}) == [{"role": wanted, "content": "a"}]
 
 
+def test_a_developer_is_one_where_the_server_knows_it() -> None:
+    made = messages(said("a", "developer"), said("b", "user"), said("c", "system"), profile=Chat(developer="developer"))
+    assert [each["role"] for each in made] == ["developer", "user", "system"]
+
+
 @pytest.mark.parametrize("content", [None, "", []])
-def test_an_empty_message_is_empty_text(content: Any) -> None:
-    assert messages({"role": "user", "content": content}) == [{"role": "user", "content": ""}]
+@pytest.mark.parametrize("role", ["user", "assistant"])
+def test_an_empty_message_is_empty_text(role: str, content: Any) -> None:
+    assert messages({"role": role, "content": content}) == [{"role": role, "content": ""}]
+
+
+@pytest.mark.parametrize("content", [None, "", [], [{"type": "input_text", "text": ""}]])
+def test_an_empty_system_message_does_not_take_the_place_of_a_templates_own(content: Any) -> None:
+    assert messages({"role": "developer", "content": content}, said("a", "user")) == [{"role": "user", "content": "a"}]
+
+
+def test_several_texts_of_a_user_stay_several() -> None:
+    parts = [{"type": "input_text", "text": "a"}, {"type": "input_text", "text": "b"}]
+    assert messages({"role": "user", "content": parts})[0]["content"] == [
+        {"type": "text", "text": "a"},
+        {"type": "text", "text": "b"},
+    ]
+
+
+def test_a_system_message_is_one_text_and_its_images_are_the_users() -> None:
+    parts = [{"type": "input_text", "text": "a"}, {"type": "input_text", "text": "b"}, PICTURE]
+    assert messages({"role": "developer", "content": parts}) == [
+        {"role": "system", "content": "a\n\nb"},
+        {"role": "user", "content": [CHAT_PICTURE]},
+    ]
 
 
 def test_an_image_stays_an_image() -> None:
-    parts = [{"type": "input_text", "text": "what?"}, {"type": "input_image", "image_url": PNG, "detail": "low"}]
+    parts = [{"type": "input_text", "text": "what?"}, {**PICTURE, "detail": "low"}]
     assert messages({"role": "user", "content": parts})[0]["content"] == [
         {"type": "text", "text": "what?"},
         {"type": "image_url", "image_url": {"url": PNG, "detail": "low"}},
     ]
-    odd = {"type": "input_image", "image_url": PNG, "detail": "original"}
-    assert messages({"role": "user", "content": [odd]})[0]["content"][0]["image_url"] == {"url": PNG}
+    odd = {**PICTURE, "detail": "original"}
+    assert messages({"role": "user", "content": [odd]})[0]["content"] == [CHAT_PICTURE]
 
 
 def test_files_and_audio_go_along_with_their_data() -> None:
@@ -83,131 +90,132 @@ def test_files_and_audio_go_along_with_their_data() -> None:
     ]
 
 
-def test_an_answer_is_one_message() -> None:
-    assert messages(thought("hm"), said("hi"), called("a"), called("b", "g", '{"x":1}')) == [
-        {
-            "role": "assistant",
-            "content": "hi",
-            "reasoning_content": "hm",
-            "tool_calls": [tool_call("a"), tool_call("b", "g", '{"x":1}')],
-        }
-    ]
-
-
-def test_calls_alone_have_no_content() -> None:
-    assert messages(called("a")) == [{"role": "assistant", "content": None, "tool_calls": [tool_call("a")]}]
-
-
 @pytest.mark.parametrize(
-    "answer",
+    ("part", "given_by", "remedy"),
     [
-        [called("a"), said("hi"), called("b")],
-        [thought("hm"), called("a"), thought("m"), called("b"), said("hi")],
-        [said("h"), called("a"), said("i"), called("b")],
+        ({"type": "input_image", "file_id": "file_1"}, "'file_id' (file_1)", "send its data as 'image_url'"),
+        ({"type": "input_file", "file_id": "file_1"}, "'file_id' (file_1)", "send its data as 'file_data'"),
+        ({"type": "input_file", "file_url": "http://a/b"}, "'file_url' (http://a/b)", "send its data as 'file_data'"),
     ],
 )
-def test_nothing_stands_between_calls_and_their_outputs(answer: list[Event]) -> None:
-    """Engines refuse a history in which another message follows a call."""
-    made = messages(*answer, returned("a"), returned("b"))
-    assert [each["role"] for each in made] == ["assistant", "tool", "tool"]
-    assert made[0]["tool_calls"] == [tool_call("a"), tool_call("b")]
-    assert made[0]["content"] == "hi"
+@pytest.mark.parametrize("where", ["message", "output"])
+def test_what_would_have_to_be_fetched_is_named_with_the_remedy(
+    part: Event, given_by: str, remedy: str, where: str
+) -> None:
+    given_item = {"role": "user", "content": [part]} if where == "message" else returned("a", [part])
+    error = refused(said("a", "user"), given_item)
+    assert error.param == "input[1]"
+    assert given_by in error.message
+    assert remedy in error.message
 
 
-def test_another_answer_is_another_message() -> None:
-    made = messages(said("one"), said("two"), thought("hm"), said("three"))
-    assert [(each["content"], each.get("reasoning_content")) for each in made] == [
-        ("one", None),
-        ("two", None),
-        ("three", "hm"),
-    ]
-    rounds = messages(called("a"), returned("a"), called("b"), returned("b"), said("end"))
-    assert [each["role"] for each in rounds] == ["assistant", "tool", "assistant", "tool", "assistant"]
-
-
-def test_what_an_answer_says_in_pieces_is_joined_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Adding each piece to the text so far would copy all of it, each time."""
-    added: list[int] = []
-
-    class Text(str):
-        __slots__ = ()
-
-        def __radd__(self, before: str) -> str:
-            added.append(len(before))
-            return Text("".join((before, self)))
-
-    flat = chat_items._flat
-    monkeypatch.setattr(chat_items, "_flat", lambda *given_: Text(flat(*given_)))
-    (made, _) = messages(called("a"), *[said("x" * 100)] * 50, returned("a"))
-    assert made["content"] == "x" * 5000
-    assert sum(added) <= 5000
-
-
-def test_a_refusal_in_the_history_is_text() -> None:
+def test_a_refusal_and_annotated_text_in_the_history_are_text() -> None:
     refusal = {"role": "assistant", "content": [{"type": "refusal", "refusal": "no"}]}
     assert messages(refusal) == [{"role": "assistant", "content": "no"}]
+    cited = {
+        "type": "output_text",
+        "text": "so",
+        "annotations": [{"type": "url_citation", "url": "u"}],
+        "logprobs": [1],
+    }
+    spoken = {"role": "assistant", "id": "msg", "phase": "commentary", "content": [cited, {**cited, "text": "!"}]}
+    assert messages(spoken) == [{"role": "assistant", "content": "so!"}]
 
 
-def test_encrypted_reasoning_and_summaries() -> None:
-    assert messages({"type": "reasoning", "id": "rs", "summary": [], "encrypted_content": "gAAA"}) == []
-    summary = {"type": "reasoning", "id": "rs", "summary": [{"type": "summary_text", "text": "so"}]}
-    assert messages(summary, said("x"))[0]["reasoning_content"] == "so"
+def test_an_image_that_an_assistant_said_is_told_to_be_left_out() -> None:
+    made = encoder()
+    assert json.loads(made.encode(items({"role": "assistant", "content": [PICTURE]}))) == {
+        "role": "assistant",
+        "content": "",
+    }
+    assert made.left_out == [("part", "input_image")]
 
 
-def test_a_call_that_was_cut_off_is_dropped() -> None:
-    assert messages(said("hi"), called("a", arguments='{"x', status="incomplete")) == [
-        {"role": "assistant", "content": "hi"}
-    ]
-    assert encode_items(items(called("a", status="incomplete"))) == b""
-
-
-@pytest.mark.parametrize(("given_arguments", "sent"), [("", "{}"), ("{}", "{}"), ('{"a": 1}', '{"a": 1}')])
-def test_arguments_are_json_that_engines_can_parse(given_arguments: str, sent: str) -> None:
-    assert messages(called("a", arguments=given_arguments))[0]["tool_calls"] == [tool_call("a", arguments=sent)]
+SEALED = {"type": "reasoning", "id": "rs", "summary": [], "encrypted_content": "gAAA"}
+SUMMARY = [{"type": "summary_text", "text": "one"}, {"type": "summary_text", "text": "two"}]
 
 
 @pytest.mark.parametrize(
-    ("output", "text"),
+    ("reasoning", "text"),
     [
-        ("ok", "ok"),
-        ("", ""),
-        ([], ""),
-        ([{"type": "input_text", "text": "o"}, {"type": "output_text", "text": "k"}], "ok"),
+        (thought("raw"), "raw"),
+        ({**thought("raw"), "summary": SUMMARY, "encrypted_content": "ours"}, "raw"),
+        ({**SEALED, "encrypted_content": "ours"}, "opened"),
+        ({**SEALED, "encrypted_content": "ours", "summary": SUMMARY, "content": []}, "opened"),
+        ({**SEALED, "summary": SUMMARY}, "one\n\ntwo"),
+        ({"type": "reasoning", "summary": SUMMARY, "content": None}, "one\n\ntwo"),
     ],
 )
-def test_an_output_is_text(output: Any, text: str) -> None:
-    assert messages(called("a"), returned("a", output))[1] == {"role": "tool", "tool_call_id": "a", "content": text}
+def test_reasoning_goes_to_the_message_and_the_calls_it_belongs_to(reasoning: Event, text: str) -> None:
+    made = encoder(Chat(reasoning="reasoning"), opened={"ours": "opened"}.get)
+    encoded = made.encode(items(reasoning, said("hi"), called("a"), called("b")))
+    assert json.loads(encoded) == {
+        "role": "assistant",
+        "content": "hi",
+        "reasoning": text,
+        "tool_calls": [tool_call("a"), tool_call("b")],
+    }
+    assert made.left_out == []
 
 
-def test_images_in_outputs_follow_all_of_them_in_a_users_message() -> None:
-    picture = {"type": "input_image", "image_url": PNG}
-    made = messages(
-        called("a"), called("b"),
-        returned("a", [{"type": "input_text", "text": "see"}, picture]), returned("b", [picture]),
-        {"role": "user", "content": "go on"},
-    )  # fmt: skip
-    assert [each["role"] for each in made] == ["assistant", "tool", "tool", "user", "user"]
-    assert (made[1]["content"], made[2]["content"]) == ("see", "")
-    assert made[3]["content"] == [{"type": "image_url", "image_url": {"url": PNG}}] * 2
-    assert PNG not in json.dumps(made[:3])
+@pytest.mark.parametrize(
+    ("reasoning", "member", "left_out"),
+    [
+        (SEALED, "reasoning_content", [("reasoning", "encrypted_content")]),
+        (SEALED, "", [("reasoning", "encrypted_content")]),
+        (thought("raw"), "", [("reasoning", "text")]),
+        ({"type": "reasoning", "summary": []}, "reasoning_content", []),
+    ],
+)
+def test_reasoning_that_cannot_be_told_is_said(reasoning: Event, member: Any, left_out: Any) -> None:
+    made = encoder(Chat(reasoning=member))
+    assert made.encode(items(reasoning)) == b""
+    assert made.left_out == left_out
 
 
-def test_images_come_before_the_next_answer_and_at_the_end() -> None:
-    seen = returned("a", [{"type": "input_image", "image_url": PNG}])
-    assert [each["role"] for each in messages(called("a"), seen)] == ["assistant", "tool", "user"]
-    assert [each["role"] for each in messages(called("a"), seen, said("x"))] == [
-        "assistant",
-        "tool",
-        "user",
-        "assistant",
-    ]
+def test_thoughts_one_after_another_are_of_one_answer() -> None:
+    (made,) = messages(thought("a"), thought("b"), said("c"))
+    assert made["reasoning_content"] == "a\n\nb"
 
 
-@pytest.mark.parametrize("kind", ["custom_tool_call", "item_reference", "compaction", "web_search_call", "", "é"])
-def test_an_item_that_chat_cannot_say_is_named_with_its_place(kind: str) -> None:
+LEFT_OUT = ("mcp_list_tools", "mcp_approval_request", "mcp_approval_response")
+SILENT = ("additional_tools", "configuration_update")
+REFUSED = {
+    "compaction": "send the items",
+    "compaction_trigger": "leave the item out",
+    "item_reference": "send the item itself",
+    "hologram": "leave it out",
+}
+
+
+@pytest.mark.parametrize("kind", [*LEFT_OUT, *SILENT])
+def test_what_no_message_can_say_is_told_unless_it_works_elsewhere(kind: str) -> None:
+    made = encoder()
+    assert made.encode(items({"type": kind, "id": "x", "tools": [], "role": "developer"})) == b""
+    assert made.left_out == ([("item", kind)] if kind in LEFT_OUT else [])
+
+
+@pytest.mark.parametrize("kind", [*REFUSED, "", "é"])
+def test_an_item_that_chat_cannot_say_is_named_with_its_place_and_the_remedy(kind: str) -> None:
     error = refused({"role": "user", "content": "a"}, {"type": kind, "id": "x"})
     assert error.param == "input[1]"
     assert f"'input[1]' is an item of type '{kind}'" in error.message
+    assert REFUSED.get(kind, "leave it out") in error.message
+
+
+def test_every_item_that_the_sdk_knows_has_its_fate() -> None:
+    """A new member of the union fails here: decide what becomes of it, and say so in `chat_items`."""
+    union = typing.get_args(typing.get_args(ResponseInputItem)[0])
+    assert len(union) > 30
+    known = {kind for member in union for kind in _literals(member.model_fields["type"].annotation)}
+    assert known == set(chat_items.WRITERS) | REFUSED.keys() - {"hologram"}
+
+
+def _literals(annotation: Any) -> set[str]:
+    """`Literal["a"]` or `Optional[Literal["a"]]` → a."""
+    if typing.get_origin(annotation) is typing.Literal:
+        return set(typing.get_args(annotation))
+    return {kind for inner in typing.get_args(annotation) for kind in _literals(inner)}
 
 
 @pytest.mark.parametrize(
@@ -216,13 +224,23 @@ def test_an_item_that_chat_cannot_say_is_named_with_its_place(kind: str) -> None
         {"type": "message", "content": "x"},
         {"role": "tool", "content": "x"},
         {"role": "user", "content": 7},
-        {"role": "user", "content": [{"type": "input_image", "file_id": "file_1"}]},
+        {"role": "user", "content": [{"type": "input_image"}]},
         {"role": "user", "content": [{"type": "input_text"}]},
+        {"role": "user", "content": [{"type": "input_audio", "input_audio": {"data": "x"}}]},
         {"role": "user", "content": [{"type": "hologram"}]},
+        {"role": "assistant", "content": [{"type": "hologram"}]},
+        {"role": "system", "content": [{"type": "hologram"}]},
         {"type": "function_call", "call_id": "a"},
         {"type": "function_call", "call_id": "a", "name": "f", "arguments": {}},
         {"type": "function_call_output", "output": "x"},
         {"type": "function_call_output", "call_id": "a", "output": 7},
+        {"type": "custom_tool_call", "call_id": "a"},
+        {"type": "shell_call", "call_id": "a", "action": {}},
+        {"type": "local_shell_call", "call_id": "a", "action": {"command": "ls"}},
+        {"type": "apply_patch_call", "call_id": "a", "operation": {"type": "delete_file"}},
+        {"type": "computer_call_output", "call_id": "a", "output": {"type": "computer_screenshot", "file_id": "f"}},
+        {"type": "tool_search_output", "call_id": "a", "tools": [7]},
+        {"type": "mcp_call", "id": "a"},
         {"type": "reasoning", "content": "x"},
     ],
 )
@@ -237,17 +255,32 @@ def test_what_we_do_not_know_of_an_item_does_not_reach_a_strict_server() -> None
     assert messages({**odd, "content": "a"}) == [{"role": "user", "content": "a"}]
 
 
-WORDS = ("type", "role", "content", "text", "message", "user", "assistant", "call_id", "name", "arguments", "output")
-KINDS = ("function_call", "function_call_output", "reasoning", "input_text", "input_image", "image_url", "summary")
+KINDS = sorted({*chat_items.WRITERS, *REFUSED})
+WORDS = (
+    "role", "content", "text", "user", "assistant", "system", "call_id", "id", "name", "arguments", "output", "outputs",
+    "action", "commands", "operation", "input", "input_text", "input_image", "image_url", "summary", "tools", "result",
+    "results", "queries", "code", "error", "status", "incomplete", "execution", "server", "namespace",
+)  # fmt: skip
 
 
-@given(st.lists(st.dictionaries(st.sampled_from(WORDS), json_values(*WORDS, *KINDS), max_size=6), max_size=3))
-@settings(deadline=None, max_examples=80)
-def test_any_items_are_messages_or_a_named_error(members: list[Event]) -> None:
+@given(
+    st.lists(
+        st.builds(
+            lambda kind, members: {**members, "type": kind},
+            st.sampled_from(KINDS),
+            st.dictionaries(st.sampled_from(WORDS), json_values(*WORDS), max_size=6),
+        ),
+        max_size=4,
+    ),
+    st.sampled_from([Chat(), Chat(reasoning="", developer="developer", late_system="user", tool_images="tool")]),
+)
+@settings(deadline=None, max_examples=150)
+def test_any_items_are_messages_or_a_named_error(members: list[Event], profile: Chat) -> None:
     try:
-        made = encode_items(items(*members))
+        made = encoder(profile).encode(items(*members))
     except LooplineError as error:
         named = (error.param or "").startswith("input[")
     else:
-        named = all(each["role"] in ("system", "user", "assistant", "tool") for each in json.loads(b"[" + made + b"]"))
+        known = ("system", "developer", "user", "assistant", "tool")
+        named = all(each["role"] in known for each in json.loads(b"[" + made + b"]"))
     assert named, dumped(members)

@@ -238,9 +238,9 @@ def test_an_item_that_was_left_open_gets_the_events_that_it_lacks(events: list[E
     assert "".join(deltas) == ("Hello" if item is MESSAGE else "{}")
 
 
-def test_items_left_open_side_by_side_are_closed_each_with_its_own() -> None:
+def test_items_that_a_faithful_upstream_left_open_are_closed_each_with_its_own() -> None:
     first, second = message_events()[:3], call_events()[:2]
-    told = play(responses(), [sse(*first, *second, ended(output=[MESSAGE, CALL]))])
+    told = play(responses(faithful=True), [sse(*first, *second, ended(output=[MESSAGE, CALL]))])
     done = [event["item"] for event in told if event["type"] == "response.output_item.done"]
     assert done == output(told) == [MESSAGE, CALL]
     assert [event["delta"] for event in told if event["type"].endswith(".delta")] == ["Hel", "{}", "lo"]
@@ -258,7 +258,7 @@ def test_an_item_with_another_id_in_the_end_is_not_told_twice() -> None:
 
 def test_an_item_before_those_that_were_done_is_told_after_them() -> None:
     thought = {"type": "reasoning", "id": "rs_1", "summary": []}
-    told = play(responses(), [sse(*message_events(1), ended(output=[thought, MESSAGE]))])
+    told = play(responses(faithful=True), [sse(*message_events(1), ended(output=[thought, MESSAGE]))])
     done = [event for event in told if event["type"] == "response.output_item.done"]
     assert [event["item"] for event in done] == output(told) == [MESSAGE, thought]
     assert [event["output_index"] for event in done] == [1, 0]
@@ -290,8 +290,9 @@ def test_events_that_break_clients_do_not_pass(name: str) -> None:
     ],
 )
 def test_an_upstreams_lane_never_reaches_a_client(faithful: bool, event: bytes) -> None:
-    (made,) = responses(faithful=faithful).feed(sse(event))
-    assert "stream_id" not in json.loads(made)
+    made = responses(faithful=faithful).feed(sse(event))
+    assert made
+    assert not any("stream_id" in json.loads(each) for each in made)
 
 
 @pytest.mark.parametrize("cut", [1, 9, 10_000])
@@ -366,8 +367,8 @@ def test_a_faithful_upstreams_deltas_pass_untouched_and_others_are_made_right() 
     first, second = translator.feed(sse(right, wrong))
     assert first == right
     assert json.loads(second)["sequence_number"] == 3
-    (made,) = responses().feed(sse(right))
-    assert "obfuscation" not in json.loads(made)
+    made = responses().feed(sse(right))
+    assert not any("obfuscation" in json.loads(each) for each in made)
 
 
 def test_an_event_that_is_right_passes_untouched_and_one_that_only_looks_so_does_not() -> None:

@@ -51,6 +51,7 @@ def test_a_message_without_a_type_gets_one(given_type: bytes) -> None:
     [
         (b"{}", "neither a 'type' nor a 'role'"),
         (b'{"type":null,"role":null}', "neither a 'type' nor a 'role'"),
+        (b'{"id":"fc_1","call_id":"c1","output":"x"}', "neither a 'type' nor a 'role'"),
         (b"[]", "is invalid"),
         (b'"text"', "is invalid"),
         (b'{"type":7}', "is invalid"),
@@ -62,6 +63,12 @@ def test_what_is_no_item_is_named(raw: bytes, message: str) -> None:
         parse_item(raw, "input[3]")
     assert (raised.value.kind, raised.value.param) == (Kind.INVALID_REQUEST, "input[3]")
     assert "input[3]" in raised.value.message
+
+
+@pytest.mark.parametrize("raw", [b'{"id":"msg_1"}', b'{"type":null, "id":"msg_1"}'])
+def test_an_id_alone_refers_to_an_item(raw: bytes) -> None:
+    parsed = parse_item(raw)
+    assert (parsed.kind, json.loads(parsed.raw)) == ("item_reference", {"type": "item_reference", "id": "msg_1"})
 
 
 def test_a_string_input_is_a_users_message() -> None:
@@ -91,6 +98,34 @@ def test_an_output_without_its_call_is_refused_by_name() -> None:
 def test_an_output_without_a_call_id_is_refused() -> None:
     with pytest.raises(LooplineError, match="No tool call found"):
         pair_calls(frozenset({"c1"}), [item(type="function_call_output", output="x")])
+
+
+@pytest.mark.parametrize("server", [{}, {"execution": "server"}, {"execution": "server", "call_id": "c1"}])
+def test_a_tool_search_of_a_servers_own_needs_no_answer(server: dict[str, Any]) -> None:
+    asked = item(type="tool_search_call", arguments={}, **server)
+    found = item(type="tool_search_output", tools=[], **server)
+    for items in ([asked, found], [asked], [found]):
+        assert pair_calls(NONE, items) == calls_after(NONE, items) == NONE
+    assert pair_calls(frozenset({"c1"}), [found]) == {"c1"}
+
+
+@pytest.mark.parametrize("execution", [None, "client"])
+def test_a_tool_search_of_the_clients_is_answered_by_its_call_id(execution: str | None) -> None:
+    asked = item(type="tool_search_call", call_id="c1", arguments={}, execution=execution)
+    found = item(type="tool_search_output", call_id="c1", tools=[], execution=execution)
+    assert pair_calls(NONE, [asked]) == calls_after(NONE, [asked]) == {"c1"}
+    assert pair_calls(frozenset({"c1"}), [found]) == NONE
+    with pytest.raises(LooplineError, match=r"^No tool call found for tool search call output with call_id c1\.$"):
+        pair_calls(NONE, [found])
+
+
+@pytest.mark.parametrize("kind", ["mcp_call", "mcp_approval_request", "program", "program_output", "web_search_call"])
+def test_what_a_server_runs_needs_no_answer(kind: str) -> None:
+    assert pair_calls(NONE, [call("c1", kind)]) == calls_after(NONE, [call("c1", kind)]) == NONE
+
+
+def test_members_of_unknown_items_are_their_own_affair() -> None:
+    assert item(type="novel", execution={"server": 1}).kind == "novel"
 
 
 def test_parallel_calls_may_be_answered_in_any_order() -> None:

@@ -1,0 +1,148 @@
+"""What a request and a turn's events must be, whatever was sent: the part of the contract that fuzzing checks."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from tests.conformance.schema import EXTENSIONS, ITEM_KEYS, STREAM_EVENTS, TERMINAL, check_turn
+
+Json = dict[str, Any]
+
+_ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_DELTA = b'{"type":"response.output_text.delta","sequence_number":'
+
+
+def check_events(events: Sequence[bytes], *, faithful: bool) -> None:
+    """All events of a turn, from `response.created` on.
+
+    An upstream marked `faithful` is trusted with the bytes of its text deltas, which pass undecoded, and with the
+    order of its events. Events and items that OpenAI's types do not know may be anything that clients can skip.
+    """
+    read = [_read(event, number, faithful=faithful) for number, event in enumerate(events)]
+    for number, event in enumerate(read):
+        assert next(iter(event)) == "type", "the type does not come first"
+        assert isinstance(event["type"], str)
+        assert event["sequence_number"] == number, f"numbered {event['sequence_number']}, not {number}"
+        assert "stream_id" not in event
+    assert [event["type"] in TERMINAL for event in read] == [False] * (len(read) - 1) + [True]
+    if not faithful and all(map(_is_known, read)):
+        check_turn([_without_extensions(event) for event in read], transport="http")
+
+
+def _read(event: bytes, number: int, *, faithful: bool) -> Json:
+    try:
+        read: Json = json.loads(event.decode(), parse_constant=_refuse)
+    except ValueError:
+        if faithful and event.startswith(_DELTA + b"%d," % number):
+            return {"type": "response.output_text.delta", "sequence_number": number}
+        raise AssertionError(f"no JSON: {event!r}") from None
+    return read
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON")
+
+
+def _is_known(event: Json) -> bool:
+    """Does an event speak only of events, items and parts that OpenAI's types list?"""
+    response = event.get("response") or {}
+    items = [*([event["item"]] if "item" in event else ()), *response.get("output", ())]
+    parts = [*([event["part"]] if "part" in event else ()), *(part for item in items for part in _parts(item))]
+    known_parts = all(isinstance(part, dict) and part.get("type") in _PARTS for part in parts)
+    return event["type"] in STREAM_EVENTS and all(item.get("type") in ITEM_KEYS for item in items) and known_parts
+
+
+def _parts(item: Json) -> list[Any]:
+    content = item.get("content")
+    return content if isinstance(content, list) else []
+
+
+_PARTS = frozenset({"output_text", "refusal", "reasoning_text", "summary_text"})
+
+
+def _without_extensions(event: Json) -> Json:
+    """The event without what is the upstream's own: members that OpenAI's types do not know, and clients skip.
+
+    So are the contents of log-probabilities and annotations, which pass as they came.
+    """
+    event = _emptied(event)
+    try:
+        model = STREAM_EVENTS[event["type"]].model_validate_json(json.dumps(_listed_code(event)), strict=True)
+    except ValidationError:
+        return event  # check_turn says what is wrong with it
+    cleaned: Json = _cleaned(event, model)
+    return cleaned
+
+
+_OPAQUE = frozenset({"logprobs", "annotations"})
+
+
+def _emptied(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_emptied(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    return {name: [] if name in _OPAQUE and isinstance(each, list) else _emptied(each) for name, each in value.items()}
+
+
+def _listed_code(event: Json) -> Json:
+    response = event.get("response")
+    if not response or not response.get("error"):
+        return event
+    return {**event, "response": {**response, "error": {**response["error"], "code": "server_error"}}}
+
+
+def _cleaned(value: Any, model: object) -> Any:
+    if isinstance(model, BaseModel) and isinstance(value, dict):
+        extra = set(model.model_extra or ()) - {"status", *EXTENSIONS.get(type(model).__name__, ())}
+        return {name: _cleaned(each, getattr(model, name, None)) for name, each in value.items() if name not in extra}
+    if isinstance(model, list) and isinstance(value, list):
+        return [_cleaned(each, part) for each, part in zip(value, model, strict=True)]
+    return value
+
+
+def check_body(body: Json, dialect: str) -> None:
+    """A request of a dialect."""
+    assert body["model"] == "up"
+    assert body["stream"] is True
+    if dialect == "chat":
+        _check_messages(body["messages"])
+        names = [tool["function"]["name"] for tool in body.get("tools", ())]
+        assert all(map(_NAME.fullmatch, names)), names
+        assert len(set(names)) == len(names), "two functions of one name"
+    else:
+        assert body["store"] is False
+        assert isinstance(body["input"], list)
+        assert all(isinstance(item["type"], str) for item in body["input"])
+
+
+def _check_messages(messages: Sequence[Json]) -> None:
+    assert messages
+    for message in messages:
+        assert message["role"] in _ROLES
+        if message["role"] == "tool":
+            assert isinstance(message["content"], str | list)
+            assert isinstance(message["tool_call_id"], str)
+        for call in message.get("tool_calls") or ():
+            assert _NAME.fullmatch(call["function"]["name"]), call
+            assert isinstance(call["function"]["arguments"], str)
+            assert isinstance(call["id"], str)
+
+
+def check_paired(messages: Sequence[Json]) -> None:
+    """Every call is answered right after the message that made it, before anything else is said."""
+    waiting: list[str] = []
+    for message in messages:
+        if message["role"] == "tool":
+            assert message["tool_call_id"] in waiting, "an answer to no call"
+            waiting.remove(message["tool_call_id"])
+        else:
+            assert not waiting, f"{message['role']} before the answers of {waiting}"
+        waiting += [call["id"] for call in message.get("tool_calls") or ()]
+    assert not waiting, f"no answers to {waiting}"
