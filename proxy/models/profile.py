@@ -57,13 +57,13 @@ class Chat(_Table, frozen=True, kw_only=True):
     `fields` maps members of a create (`text.verbosity` for a nested one) to members of the chat request; what is not
     in it cannot be carried. `ignored` are create members that the server takes and does not obey, `text.format` and
     `tool_choice` among them: they are sent, and the client is told. `efforts` maps values of `reasoning.effort` to the
-    server's own. `reasoning` is the member of an assistant message that takes
-    earlier reasoning, empty where there is none. `developer` is the role that a developer message gets, `late_system`
-    that of a system message which is not the first. `named_choice` says whether a `tool_choice` can name a function
-    (`function`) or only require one (`required`: then it alone is offered). `tool_images` is where an image in a
-    tool's output goes: into the tool's own message or into a user message after it. `usage` is false for a server
-    that rejects `stream_options`, or needs none to report its usage. `strict` is false for one that rejects `strict`
-    of a function, or shows it to the model.
+    server's own. `reasoning` is the member of an assistant message that takes earlier reasoning, empty where there is
+    none. `developer` is the role that a developer message gets, `late_system` that of a system message which is not
+    the first. `named_choice` says whether a `tool_choice` can name a function (`function`) or only require one
+    (`required`: then it alone is offered). `tool_images` is where an image in a tool's output goes: into the tool's
+    own message or into a user message after it. `tool_logprobs` is false for a server that rejects log-probabilities
+    beside tools. `usage` is false for a server that rejects `stream_options`, or needs none to report its usage.
+    `strict` is false for one that rejects `strict` of a function, or shows it to the model.
     """
 
     fields: Mapping[str, str] = msgspec.field(default_factory=lambda: _FIELDS)
@@ -75,6 +75,7 @@ class Chat(_Table, frozen=True, kw_only=True):
     named_choice: Literal["function", "required"] = "function"
     tool_images: Literal["tool", "user"] = "user"
     usage: bool = True
+    tool_logprobs: bool = True
     strict: bool = True
 
 

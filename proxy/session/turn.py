@@ -148,7 +148,7 @@ class Turn:
         open_calls = pair_calls(parent.open_calls if parent else frozenset(), create.items)
         self._check_size(parent)
         catalog = await services.catalogs.get(endpoint, self._caller.tenant, self._caller.headers)
-        brief = self._brief(catalog)
+        brief = self._brief(endpoint, catalog)
         self._translator = translator = _translator(endpoint, catalog, brief)
         self._note(endpoint, translator, brief)
         if not create.generate:
@@ -241,7 +241,7 @@ class Turn:
                 param="input",
             )
 
-    def _brief(self, catalog: Catalog) -> Brief:
+    def _brief(self, endpoint: Endpoint, catalog: Catalog) -> Brief:
         services, create, tenant = self._services, self._create, self._caller.tenant
         lasting = chain.lasting(self._parent, create.items)
         return Brief(
@@ -255,6 +255,7 @@ class Turn:
             lasting=lasting,
             open_reasoning=partial(services.sealer.open, tenant),
             seal_reasoning=partial(services.sealer.seal, tenant) if create.wants_sealed else None,
+            context_hint=endpoint.context_hint,
         )
 
     def _describe(self, brief: Brief, translator: Translator) -> events.Snapshot:

@@ -110,10 +110,10 @@ class Answer:
         return key in self._closed_calls if call is None else call.object.is_whole(call.deltas)
 
     def close(self, status: bytes = COMPLETED) -> None:
-        """The answer has ended; its last item gets `status`, a call that of its arguments. An answer without any item becomes an empty message.
+        """The answer has ended; its last item gets `status`, or a call that of its arguments.
 
-        Raises `LooplineError` (upstream_garbled) for a call that never got a name, unless the answer was cut, and for
-        one whose arguments make no item of its kind.
+        An answer without any item becomes an empty message. Raises `LooplineError` (upstream_garbled) for a call that
+        never got a name, unless the answer was cut, and for one whose arguments make no item of its kind.
         """
         self._cut = status != COMPLETED
         self._release(ending=True)

@@ -31,6 +31,7 @@ class Brief(NamedTuple):
     `max_event_bytes` bounds one event of the upstream. `lasting` are earlier items of the conversation whose effect
     lasts (`chain.LASTING`). `open_reasoning` gives the text in encrypted content that was sealed here, None for any
     other; `seal_reasoning` makes such content, and is None where the client did not ask for it.
+    `context_hint` is added to what is said of a prompt too long.
     """
 
     create: Create
@@ -43,6 +44,7 @@ class Brief(NamedTuple):
     lasting: Sequence[Item] = ()
     open_reasoning: Callable[[str], str | None] = lambda _: None
     seal_reasoning: Callable[[str], str] | None = None
+    context_hint: str = ""
 
 
 class Body(NamedTuple):

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from proxy.translate.tool_kinds import INPUT
-from proxy.translate.tools import EMPTY, Tools
+from proxy.translate.tools import Tools
 from proxy.wire.codec import NULL, Raw, decode, encode, is_null
 
 # Call → the kind of tool it calls. The same for what answers it.
@@ -33,6 +33,16 @@ TOOL_OF_OUTPUT: Mapping[str, str] = {
     "apply_patch_call_output": "apply_patch",
     "tool_search_output": "tool_search",
 }
+
+
+def json_object(arguments: str) -> str:
+    """A model's arguments as the JSON object that templates parse: what is none is put into one, whole."""
+    try:
+        if isinstance(msgspec.json.decode(arguments), dict):
+            return arguments
+    except (msgspec.DecodeError, RecursionError):
+        pass
+    return encode({"arguments": arguments}).decode() if arguments.strip() else "{}"
 
 
 class _Call(msgspec.Struct, gc=False):
@@ -108,16 +118,6 @@ def read_output(kind: str, raw: bytes, param: str, tools: Tools) -> Output:
     output = decode(_OUTPUT, raw, f"'{param}'", param)
     call_id = output.call_id or (output.id if kind == "local_shell_call_output" else None)
     return Output(call_id, _OUTPUTS[kind](output, param, tools))
-
-
-def arguments_of(kind: str, raw: bytes, param: str = "input") -> str:
-    """The arguments of a call alone; see `read_call`."""
-    return _ARGUMENTS[kind](decode(_CALL, raw, f"'{param}'", param), param)
-
-
-def output_text(kind: str, raw: bytes, param: str = "input", tools: Tools = EMPTY) -> str | list[Raw]:
-    """What an output says alone; see `read_output`."""
-    return _OUTPUTS[kind](decode(_OUTPUT, raw, f"'{param}'", param), param, tools)
 
 
 def _function(call: _Call, param: str) -> str:

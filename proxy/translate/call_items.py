@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from proxy.translate.call_arguments import json_object
 from proxy.translate.chat_messages import Messages, Writer, finished
 from proxy.translate.chat_parts import Part, chat_part, chat_parts
 from proxy.translate.tool_kinds import INPUT
@@ -154,7 +155,7 @@ _PROGRAM_OUTPUT = msgspec.json.Decoder(_ProgramOutput)
 def _write_function(messages: Messages, item: Item, param: str) -> None:
     call = decode(_CALL, item.raw, f"'{param}'", param)
     name = messages.tools.name_of("function", call.name, call.namespace)
-    messages.call(call.call_id, name, call.arguments or "{}")
+    messages.call(call.call_id, name, json_object(call.arguments))
 
 
 def _write_custom(messages: Messages, item: Item, param: str) -> None:

@@ -113,6 +113,7 @@ class ChatTranslator:
             create.raw("tool_choice"),
             strict=profile.strict,
             named=profile.named_choice == "function",
+            obeyed="tool_choice" not in profile.ignored,
         )
         fields = ChatFields(create, profile, self._brief.lasting, has_tools=bool(tools))
         self._left_out = [*left_out_tools(self._tools), *fields.left_out]
@@ -197,7 +198,7 @@ class ChatTranslator:
         if chunk is None:
             return  # llama.cpp's first event of some streams is `data: null`
         if chunk.error is not NULL and not is_null(chunk.error):
-            raise stream_error(chunk.error)
+            raise stream_error(chunk.error, self._brief.context_hint)
         if chunk.usage is not NULL and not is_null(chunk.usage):
             self._usage = chunk.usage
         if self._upstream_id is None:

@@ -65,10 +65,17 @@ class ChatFields:
             value = nested.get(path) if "." in path else create.raw(path)
             if value is not None and (has_tools or path != "parallel_tool_calls") and path != "top_logprobs":
                 self._carry(path, value)
-        self._carry_logprobs(create)
+        self._carry_logprobs(create, has_tools=has_tools)
         response_format = _response_format(nested.get("text.format"))
         if response_format is not None:
             self.members.append(b'"response_format":' + response_format)
+            self._say_if_ignored("text.format")
+        if has_tools and create.raw("tool_choice") not in (None, b'"auto"'):
+            self._say_if_ignored("tool_choice")
+
+    def _say_if_ignored(self, path: str) -> None:
+        if path in self._profile.ignored:
+            self.left_out.append(LeftOut("field", path))
 
     def _carry(self, path: str, value: bytes) -> None:
         name = self._profile.fields.get(path)
@@ -83,11 +90,11 @@ class ChatFields:
         if name is not None:
             self.members.append(b"%b:%b" % (encode(name), value))
 
-    def _carry_logprobs(self, create: Create) -> None:
+    def _carry_logprobs(self, create: Create, *, has_tools: bool) -> None:
         if not _asks_for_logprobs(create):
             return
         top = create.values.get("top_logprobs") or 0
-        if not wants_logprobs(create, self._profile):
+        if not wants_logprobs(create, self._profile) or (has_tools and not self._profile.tool_logprobs):
             self.left_out.append(LeftOut("field", "top_logprobs" if top else _LOGPROBS))
             return
         self.members.append(b'"logprobs":true')

@@ -8,8 +8,7 @@ delta undecoded; what another sends is made into strictly nested items.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -126,41 +125,39 @@ class ResponsesTranslator:
             self._answer.settle()
             return self._sink.take()
         passed = self._passed
-        with self._settling():
+        sink = self._sink
+        try:
             for payload in self._intake.feed(data):
                 if self._final is not None:
                     break  # nothing that follows the end belongs to the answer
                 if (
                     passed is not None
-                    and payload.startswith(_FAITHFUL_DELTA % self._sink.sequence)
+                    and payload.startswith(_FAITHFUL_DELTA % sink.sequence)
                     and b'"stream_id"' not in payload
                 ):
                     passed.emit(payload)
                 else:
                     self._take(payload)
-        return self._sink.take()
+        except LooplineError:
+            self._answer.settle()
+            raise
+        return sink.take()
 
     def finish(self) -> list[bytes]:
         """The last events; see `Translator.finish`."""
         take = self._take_whole if self._intake.is_document else self._take
-        with self._settling():
-            for payload in self._intake.end():
-                try:
-                    take(payload)
-                except LooplineError as error:
-                    if error.kind is not Kind.UPSTREAM_GARBLED or self._intake.is_document:
-                        raise  # a piece of an event, and nothing more to come, is an early end instead
-            if self._final is None:
-                raise LooplineError(Kind.UPSTREAM_CLOSED, "The upstream ended its answer before it was whole.")
-        return self._sink.take()
-
-    @contextmanager
-    def _settling(self) -> Iterator[None]:
-        try:
-            yield
-        except LooplineError:
+        for payload in self._intake.end():
+            try:
+                take(payload)
+            except LooplineError as error:
+                # A piece of an event, and nothing more to come, is an early end instead.
+                if error.kind is not Kind.UPSTREAM_GARBLED or self._intake.is_document:
+                    self._answer.settle()
+                    raise
+        if self._final is None:
             self._answer.settle()
-            raise
+            raise LooplineError(Kind.UPSTREAM_CLOSED, "The upstream ended its answer before it was whole.")
+        return self._sink.take()
 
     def interrupt(self) -> list[bytes]:
         """The answer ends here, steered; see `Translator.interrupt`."""

@@ -24,9 +24,14 @@ _MINTED: Mapping[str, tuple[bytes, Mapping[str, Any]]] = {
     "function_call": (b"fc", {"name": "", "arguments": ""}),
     "custom_tool_call": (b"ctc", {"name": "", "input": ""}),
 }
-WHOLE = -1  # where a call's text is kept among the texts of parts
+# Which part of an item: its number upstream, and its type, since some servers number parts of each type alone.
+Key = tuple[int, str]
+WHOLE: Key = (-1, "")  # a call's text
 _EMPTY = (b"null", b"[]")
-_PARTS_OF: Mapping[str, tuple[str, str]] = {shape.events: (part, shape.member) for part, shape in PARTS.items()}
+# Event → the type of part that it is of, and the member that holds its text.
+_PARTS_OF: Mapping[str, tuple[str, str]] = {
+    f"{shape.events}.{verb}": (part, shape.member) for part, shape in PARTS.items() for verb in ("delta", "done")
+}
 _TEXT = msgspec.json.Decoder(str)
 RAWS = msgspec.json.Decoder(list[Raw])
 
@@ -55,7 +60,7 @@ class Source:
         self.name = _plain(members.get("name"))
         self.call_id = _plain(members.get("call_id"))
         self.raw = b""
-        self.said: dict[int, list[str]] = {}
+        self.said: dict[Key, list[str]] = {}
         self.waiting: list[tuple[Event, bytes]] = []
         self.has_output = self.is_done = self.is_closed = False
 
@@ -67,7 +72,7 @@ class Source:
         self.call_id = self.call_id or _plain(members.get("call_id"))
         self.is_done = self.has_output = True
 
-    def owed(self, key: int, text: str) -> str:
+    def owed(self, key: Key, text: str) -> str:
         """What of a whole text was not said; what was said cannot be taken back."""
         said = "".join(self.said.get(key, ()))
         return text[len(said) :] if text.startswith(said) else ""
@@ -137,10 +142,10 @@ class _Part:
 
     __slots__ = ("annotations", "events", "head", "key", "kind", "known", "member", "said")
 
-    def __init__(self, key: int, kind: str, known: dict[str, Raw], head: bytes) -> None:
-        shape = PARTS[kind]
+    def __init__(self, key: Key, known: dict[str, Raw], head: bytes) -> None:
         self.key = key
-        self.kind = kind
+        self.kind = key[1]
+        shape = PARTS[self.kind]
         self.known = known
         self.head = head
         self.events, self.member = shape.events, shape.member
@@ -202,30 +207,31 @@ class PartsItem:
             self._making.passed(event, payload, self._index, self._id)
 
     def text_delta(self, event: Event) -> None:
-        kind, _ = _PARTS_OF[event.type.rpartition(".")[0]]
+        kind, _ = _PARTS_OF[event.type]
         logprobs = b"" if event.logprobs is NULL or is_null(event.logprobs) else bytes(event.logprobs)
-        self._text(event.content_index or 0, kind, text_of(event.delta), logprobs)
+        self._text((event.content_index or 0, kind), text_of(event.delta), logprobs)
 
     def text_done(self, event: Event) -> None:
-        kind, member = _PARTS_OF[event.type.rpartition(".")[0]]
-        self._whole(event.content_index or 0, kind, getattr(event, member), {})
+        kind, member = _PARTS_OF[event.type]
+        self._whole((event.content_index or 0, kind), getattr(event, member), {})
 
     def _part(self, event: Event) -> None:
         members = {} if is_null(event.part) else MEMBERS.decode(event.part)
         self._is_part(event.content_index or 0, members, is_done=event.type.endswith("done"))
 
-    def _is_part(self, key: int, members: dict[str, Raw], *, is_done: bool) -> None:
+    def _is_part(self, number: int, members: dict[str, Raw], *, is_done: bool) -> None:
         kind = _plain(members.get("type"))
+        key = (number, kind)
         if kind in PARTS:
             text = members.get(PARTS[kind].member, NULL)
             if is_done or text_of(text):
-                self._whole(key, kind, text, members)
+                self._whole(key, text, members)
             else:
-                self._opened(key, kind).known = members
+                self._opened(key).known = members
         elif is_done and kind and key not in self.source.said:
             self._foreign(key, members)
 
-    def _foreign(self, key: int, members: dict[str, Raw]) -> None:
+    def _foreign(self, key: Key, members: dict[str, Raw]) -> None:
         """A part of a type that does not grow."""
         self._close_part()
         self.source.said[key] = []
@@ -235,38 +241,38 @@ class PartsItem:
         self._sink.say("response.content_part.done", at)
         self._parts.append(members)
 
-    def _text(self, key: int, kind: str, text: str, logprobs: bytes = b"") -> None:
+    def _text(self, key: Key, text: str, logprobs: bytes = b"") -> None:
         if not text and not logprobs:
             return
-        part = self._opened(key, kind)
+        part = self._opened(key)
         part.said.append(text)
         self.source.said[key].append(text)
         self._told = True
-        extra = b',"logprobs":%b' % (logprobs or b"[]") if kind == "output_text" else b""
+        extra = b',"logprobs":%b' % (logprobs or b"[]") if part.kind == "output_text" else b""
         self._sink.emit(b"%b%d%b,%b}" % (part.head, self._sink.sequence, extra, encode_delta(text)))
 
     def _place(self) -> bytes:
         return b'%b,"content_index":%d' % (self._at, len(self._parts))
 
-    def _whole(self, key: int, kind: str, text: Raw, known: dict[str, Raw]) -> None:
+    def _whole(self, key: Key, text: Raw, known: dict[str, Raw]) -> None:
         whole = text_of(text)
         if key not in self.source.said:
-            self._opened(key, kind)
-        self._text(key, kind, self.source.owed(key, whole))
-        if self._open is not None and self._open.key == key and self._open.kind == kind:
+            self._opened(key)
+        self._text(key, self.source.owed(key, whole))
+        if self._open is not None and self._open.key == key:
             self._open.known = {**self._open.known, **known}
 
-    def _opened(self, key: int, kind: str) -> _Part:
-        """The part of the upstream's number `key`; one that it comes back to goes on as another."""
-        if self._open is not None and self._open.key == key and self._open.kind == kind:
+    def _opened(self, key: Key) -> _Part:
+        """The part `key`; one that it comes back to goes on as another."""
+        if self._open is not None and self._open.key == key:
             return self._open
         self._close_part()
         self.source.said.setdefault(key, [])
-        shape = PARTS[kind]
-        empty = {"type": kind, **shape.empty, shape.member: ""}
+        shape = PARTS[key[1]]
+        empty = {"type": key[1], **shape.empty, shape.member: ""}
         self._sink.say("response.content_part.added", b'%b,"part":%b' % (self._place(), encode(empty)))
         head = b'{"type":"%b.delta",%b,"sequence_number":' % (shape.events.encode(), self._place())
-        self._open = _Part(key, kind, {}, head)
+        self._open = _Part(key, {}, head)
         return self._open
 
     def _close_part(self) -> None:

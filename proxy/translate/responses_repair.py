@@ -34,7 +34,14 @@ _KIND_OF: Sequence[tuple[str, str]] = (
     ("response.custom_tool_call_input.", "custom_tool_call"),
     ("response.content_part.", _PARTS),
 )
-_TEXT_DONE: Mapping[str, str] = {f"{shape.events}.done": shape.member for shape in PARTS.values()}
+_DELTAS: Mapping[str, str] = {
+    "message": "response.output_text.delta",
+    "reasoning": "response.reasoning_text.delta",
+    "function_call": "response.function_call_arguments.delta",
+}
+_TEXT_DONE: Mapping[str, tuple[str, str]] = {
+    f"{shape.events}.done": (part, shape.member) for part, shape in PARTS.items()
+}
 
 
 class Repaired:
@@ -64,6 +71,16 @@ class Repaired:
 
     def take(self, event: Event, payload: bytes) -> None:
         """An event of an item, or one that nobody here knows."""
+        open_ = self._open
+        if (
+            open_ is not None
+            and event.item_id
+            and not self._waiting
+            and event.type == _DELTAS.get(open_.source.kind)
+            and self._by_id.get(event.item_id) is open_.source
+        ):
+            open_.take(event, payload)  # the hot path of every turn
+            return
         if event.type == "response.output_item.added":
             self._added(event)
         elif event.type == "response.output_item.done":
@@ -167,13 +184,10 @@ class Repaired:
         if placed is not None and (source is None or placed.item_id == event.item_id):
             source = placed
         kind = _kind_of(event.type)
-        if source is not None and (kind == source.kind or kind is None or (kind == _PARTS and source.kind in _GROWN)):
-            return source
-        if kind is None:
-            return None
         if kind == _PARTS:
-            part = {} if is_null(event.part) else MEMBERS.decode(event.part)
-            kind = "reasoning" if text_of(part.get("type", NULL)) == "reasoning_text" else "message"
+            kind = _kind_of_part(event.part) or (source.kind if source is not None else "message")
+        if kind is None or (source is not None and source.kind == kind):
+            return source
         latest = self._latest.get(kind)
         if latest is not None and not latest.is_done:
             return latest
@@ -204,19 +218,21 @@ class Repaired:
 
     def _adds(self, source: Source, event: Event) -> bool:
         """Does an event say something new of its item?"""
-        key = event.content_index or 0
+        number = event.content_index or 0
         if event.type in _TEXT_DONE:
-            return bool(source.owed(key, text_of(getattr(event, _TEXT_DONE[event.type]))))
+            kind, member = _TEXT_DONE[event.type]
+            return bool(source.owed((number, kind), text_of(getattr(event, member))))
         if event.type.startswith("response.content_part."):
-            return self._is_owed(source, key, event.part)
+            return self._is_owed(source, number, event.part)
         return not event.type.endswith(".delta") or not is_null(event.delta)
 
-    def _is_owed(self, source: Source, key: int, raw: Raw) -> bool:
+    def _is_owed(self, source: Source, number: int, raw: Raw) -> bool:
         part = {} if is_null(raw) else MEMBERS.decode(raw)
-        shape = PARTS.get(text_of(part.get("type", NULL)))
+        kind = text_of(part.get("type", NULL))
+        shape = PARTS.get(kind)
         if shape is None:
-            return bool(part) and key not in source.said
-        return bool(source.owed(key, text_of(part.get(shape.member, NULL))))
+            return bool(part) and (number, kind) not in source.said
+        return bool(source.owed((number, kind), text_of(part.get(shape.member, NULL))))
 
     def _release(self, *, ending: bool = False) -> None:
         """Open what waits, as far as items may follow each other."""
@@ -272,3 +288,10 @@ class Repaired:
 @lru_cache(256)
 def _kind_of(name: str) -> str | None:
     return next((kind for start, kind in _KIND_OF if name.startswith(start)), None)
+
+
+def _kind_of_part(raw: Raw) -> str | None:
+    """The kind of item that has such parts."""
+    part = {} if is_null(raw) else MEMBERS.decode(raw)
+    kind = text_of(part.get("type", NULL))
+    return ("reasoning" if kind == "reasoning_text" else "message") if kind in PARTS else None

@@ -119,13 +119,17 @@ def undemandable(reason: str) -> LooplineError:
     return LooplineError(Kind.INVALID_REQUEST, f"'tool_choice' cannot be met: {reason}.", param="tool_choice")
 
 
-def chat_tools(tools: Tools, raw_choice: bytes | None, *, strict: bool, named: bool) -> list[bytes]:
+def chat_tools(
+    tools: Tools, raw_choice: bytes | None, *, strict: bool, named: bool, obeyed: bool = True
+) -> list[bytes]:
     """`tools` and `tool_choice` of a chat request, none where there is no tool to speak of.
 
-    `strict` and `named` say whether the server takes the first and obeys a choice by name. Raises `LooplineError`
-    (invalid_request).
+    `strict` and `named` say whether the server takes the first and obeys a choice by name, `obeyed` whether it obeys
+    any: if not, tools that must not be called are not offered. Raises `LooplineError` (invalid_request).
     """
     choice = read_choice(raw_choice, tools)
+    if choice.mode == "none" and not obeyed:
+        return []
     if choice.named is not None and not named:
         choice = Choice("required", allowed=frozenset({choice.named}))
     functions = offered(tools.functions(), choice)
@@ -145,7 +149,7 @@ def response_tools(tools: Tools, raw_choice: bytes | None, kinds: Iterable[str],
     kinds = frozenset(kinds)
     wanted = _wanted(raw_choice)
     # Kinds of tools that the server itself runs, and that the choice speaks of.
-    own = {tool.kind for tool in tools.listed if tool.kind in kinds and not tool.functions and not _waits(tool)}
+    own = {tool.kind for tool in tools.listed if tool.kind in kinds and not tool.functions and not tool.is_deferred}
     own &= {each.type for each in wanted.tools or (wanted,)}
     is_own = raw_choice is not None and wanted.type in own
     choice = Choice("required") if is_own else read_choice(raw_choice, tools)
@@ -174,14 +178,9 @@ def _as_told(tool: Tool, kinds: frozenset[str], allowed: frozenset[str] | None, 
     """A tool as the server is told it: as it came, or those of its functions that are allowed."""
     functions = [function for function in tool.functions if allowed is None or function.name in allowed]
     is_whole = len(functions) == len(tool.functions) if functions else allowed is None or tool.kind in own
-    if is_whole and _is_taken(tool, kinds) and not _waits(tool):
+    if is_whole and _is_taken(tool, kinds) and not tool.is_deferred:
         return [tool.raw]
     return [b'{"type":"function",%b}' % function.definition(strict=True) for function in functions]
-
-
-def _waits(tool: Tool) -> bool:
-    """Is it offered only once a search of the client's brings it?"""
-    return not tool.functions and tool.kind in FUNCTION_MAKERS and FUNCTION_MAKERS[tool.kind].is_named
 
 
 def _is_taken(tool: Tool, kinds: frozenset[str]) -> bool:

@@ -52,6 +52,10 @@ ITEM_KEYS: Mapping[str, frozenset[str]] = {
     "custom_tool_call": frozenset({"type", "id", "call_id", "name", "input"}),
     "reasoning": frozenset({"type", "id", "summary"}),
     "compaction": frozenset({"type", "id", "encrypted_content"}),
+    "shell_call": frozenset({"type", "id", "call_id", "action", "environment", "status"}),
+    "local_shell_call": frozenset({"type", "id", "call_id", "action", "status"}),
+    "apply_patch_call": frozenset({"type", "id", "call_id", "operation", "status"}),
+    "tool_search_call": frozenset({"type", "id", "call_id", "arguments", "execution", "status"}),
 }
 TOOL_KEYS = frozenset({"type", "name", "description", "parameters", "strict"})
 USAGE_KEYS = frozenset(
@@ -232,6 +236,7 @@ class Nesting:
         self.part: Event | None = None
         self.text: str | None = None
         self.parts: list[Event] = []
+        self.annotations: list[Event] = []
         self.index = -1
 
     def take(self, event: Event) -> None:
@@ -248,6 +253,8 @@ class Nesting:
             self._part_done(event)
         elif stem in PART_EVENTS or stem in CALL_EVENTS:
             self._text(event, stem, verb)
+        elif kind == "response.output_text.annotation.added":
+            self._annotation(event)
         else:
             raise AssertionError(f"no rule for {kind}")
 
@@ -270,7 +277,7 @@ class Nesting:
             assert done.get(name) == self.item.get(name), f"'{name}' changed while the item was open"
         if done["type"] in ("message", "reasoning"):
             assert list(done.get("content") or []) == self.parts
-        else:
+        elif done["type"] in ("function_call", "custom_tool_call"):
             written = done["arguments"] if done["type"] == "function_call" else done["input"]
             assert written == self.text, "a call's text is not what its events said"
         self.item = None
@@ -279,7 +286,7 @@ class Nesting:
         self._check_place(event)
         assert self.part is None, "a part opened inside another"
         assert event["content_index"] == len(self.parts)
-        self.part, self.text = event["part"], None
+        self.part, self.text, self.annotations = event["part"], None, []
 
     def _part_done(self, event: Event) -> None:
         self._check_place(event)
@@ -287,6 +294,7 @@ class Nesting:
         part = event["part"]
         assert part["type"] == self.part["type"]
         assert (part["refusal"] if part["type"] == "refusal" else part["text"]) == self.text
+        assert part.get("annotations", []) == self.annotations, "a part's annotations are not those that were told"
         self.parts.append(part)
         self.part = None
 
@@ -301,6 +309,13 @@ class Nesting:
         whole = event[{**PART_EVENTS, **CALL_EVENTS}[stem]]
         assert whole == (self.text or ""), "the deltas do not add up to the whole"
         self.text = whole
+
+    def _annotation(self, event: Event) -> None:
+        self._check_place(event)
+        assert self.part is not None, "an annotation outside a part"
+        assert event["content_index"] == len(self.parts)
+        assert event["annotation_index"] == len(self.annotations)
+        self.annotations.append(event["annotation"])
 
     def _check_place(self, event: Event) -> None:
         assert self.item is not None, f"{event['type']} outside an item"

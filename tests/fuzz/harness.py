@@ -278,10 +278,11 @@ def _check_next(given: StreamInput, result: Result) -> None:
     """The answer, sent back with all its calls answered, is a request that the same server takes."""
     if not {item.kind for item in result.items} <= _KNOWN:
         return
-    said = [json.loads(item.raw) for item in result.items]
-    answers = [answer_of(each) for item, each in zip(result.items, said, strict=True) if _is_open(item)]
-    members = {name: json.loads(bytes(raw)) for name, raw in given.create.members.items()}
-    create = created({**members, "input": [{"role": "user", "content": "hi"}, *said, *answers]})
+    answers = [json.dumps(answer_of(json.loads(item.raw))).encode() for item in result.items if _is_open(item)]
+    items = [b'{"role":"user","content":"hi"}', *(item.raw for item in result.items), *answers]  # every digit as it was
+    members = [json.dumps(name).encode() + b":" + bytes(raw) for name, raw in given.create.members.items()]
+    data = b"{" + b",".join([*members, b'"input":[' + b",".join(items) + b"]"]) + b"}"
+    create = parse_create(decode_object(data), len(data), Limits())
     require_answers(pair_calls(frozenset(), create.items))
     read = json.loads(b"".join(translator(briefed(create, given.profile), given.dialect).request([]).parts))
     check_body(read, given.dialect)

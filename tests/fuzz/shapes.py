@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -69,9 +69,9 @@ _PARTS = frozenset({"output_text", "refusal", "reasoning_text", "summary_text"})
 def _without_extensions(event: Json) -> Json:
     """The event without what is the upstream's own: members that OpenAI's types do not know, and clients skip.
 
-    So are the contents of log-probabilities and annotations, which pass as they came.
+    So are log-probabilities, annotations and the like, which pass as they came.
     """
-    event = _emptied(event)
+    event = _neutral(event)
     try:
         model = STREAM_EVENTS[event["type"]].model_validate_json(json.dumps(_listed_code(event)), strict=True)
     except ValidationError:
@@ -80,15 +80,24 @@ def _without_extensions(event: Json) -> Json:
     return cleaned
 
 
-_OPAQUE = frozenset({"logprobs", "annotations"})
+# What passes from an upstream as it came, of whatever type; and what stands in for it here.
+_OPAQUE: Mapping[str, Any] = {
+    "logprobs": [],
+    "annotations": [],
+    "summary": [],
+    "encrypted_content": None,
+    "phase": None,
+    "caller": None,
+    "created_by": None,
+}
 
 
-def _emptied(value: Any) -> Any:
+def _neutral(value: Any) -> Any:
     if isinstance(value, list):
-        return [_emptied(each) for each in value]
+        return [_neutral(each) for each in value]
     if not isinstance(value, dict):
         return value
-    return {name: [] if name in _OPAQUE and isinstance(each, list) else _emptied(each) for name, each in value.items()}
+    return {name: _OPAQUE[name] if name in _OPAQUE else _neutral(each) for name, each in value.items()}
 
 
 def _listed_code(event: Json) -> Json:
@@ -98,10 +107,15 @@ def _listed_code(event: Json) -> Json:
     return {**event, "response": {**response, "error": {**response["error"], "code": "server_error"}}}
 
 
+# Open Responses wants a status in every item.
+_OURS: Mapping[str, frozenset[str]] = {"ResponseCustomToolCall": frozenset({"status"})}
+
+
 def _cleaned(value: Any, model: object) -> Any:
     if isinstance(model, BaseModel) and isinstance(value, dict):
-        extra = set(model.model_extra or ()) - {"status", *EXTENSIONS.get(type(model).__name__, ())}
-        return {name: _cleaned(each, getattr(model, name, None)) for name, each in value.items() if name not in extra}
+        name = type(model).__name__
+        extra = set(model.model_extra or ()) - EXTENSIONS.get(name, frozenset()) - _OURS.get(name, frozenset())
+        return {key: _cleaned(each, getattr(model, key, None)) for key, each in value.items() if key not in extra}
     if isinstance(model, list) and isinstance(value, list):
         return [_cleaned(each, part) for each, part in zip(value, model, strict=True)]
     return value

@@ -18,12 +18,15 @@ from tests.unit.translate.turns import create
 PROFILES = ("generic", "openai", "xai")
 # Ours: what they say is done here, or is not for the upstream.
 OURS = ("type", "model", "stream", "store", "previous_response_id", "client_metadata", "stream_id", "generate")
+# What has tests of its own, or is refused.
+_NOT_HERE = (
+    "input", "tools", "tool_choice", "conversation", "background", "prompt_cache_options", "stream_options"
+)  # fmt: skip
 NAMES = st.one_of(st.sampled_from(["x_new", "moderation", "user_location", "context_management"]), TEXT).filter(
-    lambda name: name not in (*OURS, *_READ, "input", "conversation", "prompt_cache_options", "stream_options")
+    lambda name: name not in (*OURS, *_READ, *_NOT_HERE)
 )
 VALUES = json_values("type", "message", "content", "input_text", "id", "call_id", "status")
 
-_OF_NEW_TYPE = st.builds(lambda more: {**more, "type": "x_new"}, st.dictionaries(TEXT, VALUES, max_size=4))
 # Members whose types are checked.
 _READ: dict[str, st.SearchStrategy[Any]] = {
     "instructions": TEXT,
@@ -44,50 +47,48 @@ _READ: dict[str, st.SearchStrategy[Any]] = {
     "reasoning": st.dictionaries(st.sampled_from(["effort", "summary", "x_new"]), VALUES, max_size=3),
     "text": st.dictionaries(st.sampled_from(["verbosity", "x_new"]), VALUES, max_size=2),
     "include": st.lists(TEXT, max_size=3),
-    "tools": st.lists(
-        st.builds(lambda more: {**more, "type": "x_new_tool"}, st.dictionaries(TEXT, VALUES)), max_size=2
-    ),
-    "background": st.just(False),
 }
 _CREATES = st.builds(
     lambda read, unknown: {**unknown, **read},
     st.fixed_dictionaries({}, optional=_READ),
     st.dictionaries(NAMES, VALUES, max_size=4),
 )
-_MEMBERS = st.dictionaries(TEXT, VALUES, max_size=4)
-# Items that nobody here has heard of, and known ones with members that nobody has.
-_ITEMS = st.one_of(
-    _OF_NEW_TYPE,
+_MEMBERS = st.dictionaries(TEXT.map("x_{}".format), VALUES, max_size=4)
+# Members that nobody here has heard of, in items and tools that all three servers know; and whole new ones.
+_KNOWN = st.one_of(
     st.builds(lambda more, said: {"type": "message", "role": "user", "content": said, **more}, _MEMBERS, TEXT),
+    st.builds(lambda more: {"type": "message", "role": "assistant", "phase": "final_answer", **more}, _MEMBERS),
     st.builds(
-        lambda more, opaque: {"type": "reasoning", "summary": [], "encrypted_content": opaque, **more}, _MEMBERS, TEXT
+        lambda more, seal: {"type": "reasoning", "summary": [], "encrypted_content": seal, **more}, _MEMBERS, TEXT
     ),
     st.builds(lambda more: {"type": "compaction", "encrypted_content": "gAAAA", **more}, _MEMBERS),
     st.builds(lambda more: {"type": "web_search_call", "id": "ws_1", "status": "completed", **more}, _MEMBERS),
-    st.builds(
-        lambda more: {"type": "message", "role": "assistant", "phase": "commentary", "content": [], **more}, _MEMBERS
-    ),
-).filter(lambda item: set(map(type, (item.get(name, "") for name in ("id", "call_id", "status", "role")))) == {str})
+)
+_NEW = st.builds(lambda more: {"type": "x_new", **more}, _MEMBERS)
+_ITEMS = {"generic": _KNOWN | _NEW, "openai": _KNOWN | _NEW, "xai": _KNOWN}
+_SEARCH = st.builds(lambda more: {"type": "web_search", **more}, _MEMBERS)
+_TOOLS = {"generic": _SEARCH | _NEW, "openai": _SEARCH | _NEW, "xai": _SEARCH}
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-@given(_CREATES, st.lists(_ITEMS, min_size=1, max_size=4))
+@given(_CREATES, st.data())
 @settings(deadline=None, max_examples=60)
-def test_a_request_arrives_as_it_was_said(profile: str, said: dict[str, Any], items: list[dict[str, Any]]) -> None:
+def test_a_request_arrives_as_it_was_said(profile: str, said: dict[str, Any], data: st.DataObject) -> None:
+    items = data.draw(st.lists(_ITEMS[profile], min_size=1, max_size=4))
+    said = {**said, "tools": data.draw(st.lists(_TOOLS[profile], min_size=1, max_size=2))}
     ours = {"model": "mine", "store": True, "client_metadata": {"a": "b"}, "stream_id": "s", "generate": True}
     made = create(**said, **ours, type="response.create", input=items)
     body = b"".join(translator(briefed(made, profile), "responses").request([]).parts)
-    expected = {name: value for name, value in said.items() if value is not None and name != "background"}
-    got = {name: value for name, value in _exact(body).items() if name != "background"}
-    assert got == _exact(dumped({**expected, "model": "up", "stream": True, "store": False, "input": items}))
+    told = {name: value for name, value in said.items() if value is not None}  # null is the same as nothing
+    assert _exact(body) == _exact(dumped({**told, "model": "up", "stream": True, "store": False, "input": items}))
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-@given(st.lists(_ITEMS, min_size=1, max_size=3), st.lists(_ITEMS, min_size=1, max_size=3))
+@given(st.data())
 @settings(deadline=None, max_examples=30)
-def test_items_of_earlier_turns_arrive_byte_for_byte(
-    profile: str, earlier: list[dict[str, Any]], now: list[dict[str, Any]]
-) -> None:
+def test_items_of_earlier_turns_arrive_byte_for_byte(profile: str, data: st.DataObject) -> None:
+    some = st.lists(_ITEMS[profile], min_size=1, max_size=3)
+    earlier, now = data.draw(some), data.draw(some)
     before = translator(briefed(create(input=earlier), profile), "responses")
     body = b"".join(translator(briefed(create(input=now), profile), "responses").request([before.delta]).parts)
     assert body.endswith(b'"input":[' + b",".join(map(dumped, [*earlier, *now])) + b"]}")
