@@ -33,7 +33,7 @@ from proxy.state_folder import load_secrets
 from proxy.telemetry.logging import Log, http_logger
 from proxy.telemetry.metrics import Metrics
 from proxy.telemetry.observer import Observer, Observers
-from proxy.translate.tools import ToolMemo
+from proxy.translate.tools.listed import ToolMemo
 from proxy.upstream.endpoint import Endpoint
 from proxy.upstream.http import AiohttpClient
 from proxy.wire.client_events import Limits

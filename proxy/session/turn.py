@@ -21,11 +21,11 @@ from proxy.session.reading import read_next, read_tail
 from proxy.session.registry import RunningTurn
 from proxy.telemetry.observer import Observer, TurnRecord
 from proxy.translate.base import Brief, Result, Translator
-from proxy.translate.chat import ChatTranslator
+from proxy.translate.chat.translator import ChatTranslator
 from proxy.translate.failures import upstream_error
 from proxy.translate.left_out import describe
-from proxy.translate.responses import ResponsesTranslator
-from proxy.translate.tools import ToolMemo
+from proxy.translate.responses.translator import ResponsesTranslator
+from proxy.translate.tools.listed import ToolMemo
 from proxy.upstream.endpoint import Endpoint
 from proxy.wire import ids
 from proxy.wire import server_events as events

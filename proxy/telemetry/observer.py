@@ -15,7 +15,8 @@ class TurnRecord:
     """One turn, from its create to its terminal event. Times are seconds, sizes bytes.
 
     `outcome` is `completed`, `incomplete`, `failed`, `refused` (no response began) or `cancelled`; `error` the kind
-    of failure. `left_out` is what the upstream could not be told: what it is, from a closed set, and its name. Stages are measured on the monotonic clock from `received_s`; None where they were not reached.
+    of failure. `left_out` is what the upstream could not be told: what it is, from a closed set, and its name. Stages
+    are measured on the monotonic clock from `received_s`; None where they were not reached.
     """
 
     response: str

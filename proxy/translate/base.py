@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol
 
 from proxy.models.profile import Profile
 from proxy.translate.left_out import LeftOut
-from proxy.translate.tools import Tools
+from proxy.translate.tools.listed import Tools
 from proxy.wire.client_events import Create
 from proxy.wire.items import Item
 
@@ -105,10 +105,11 @@ class Translator(Protocol):
     """One turn's translation; see the module.
 
     `encoding` names the form that `encode` gives: fragments of one encoding fit each other. `left_out` is what could
-    not be carried, complete after `request`. `sequence` is the number of the next event. `ended` turns true with the upstream's last event,
-    `whole` turns true when nothing of the answer is missing any more: what may follow is usage or an end mark, so that
-    `finish` is in order although reading fails. `has_output` turns true with the first event that carries output.
-    `delta` is the turn's items in the upstream's dialect. `keeps_fragments` says whether nodes should keep theirs.
+    not be carried, complete after `request`. `sequence` is the number of the next event. `ended` turns true with the
+    upstream's last event, `whole` turns true when nothing of the answer is missing any more: what may follow is usage
+    or an end mark, so that `finish` is in order although reading fails. `has_output` turns true with the first event
+    that carries output. `delta` is the turn's items in the upstream's dialect. `keeps_fragments` says whether nodes
+    should keep theirs.
     """
 
     dialect: str

@@ -103,7 +103,7 @@ class Create(NamedTuple):
 
     @property
     def wants_sealed(self) -> bool:
-        """Does the client want reasoning in a form that it can send back, `include: ["reasoning.encrypted_content"]`?"""
+        """Does the client want reasoning sealed, to send it back?"""
         return _SEALED in (self.values.get("include") or ())
 
     def limited(self, max_output_tokens: int) -> Create:

@@ -10,8 +10,8 @@ import pytest
 
 from proxy.errors import TABLE, Kind
 from proxy.tools.simulate import Options, start
-from proxy.translate.chat import ChatTranslator
-from proxy.translate.responses import ResponsesTranslator
+from proxy.translate.chat.translator import ChatTranslator
+from proxy.translate.responses.translator import ResponsesTranslator
 from tests.conformance.schema import check_turn
 from tests.house import House, house_before, open_house
 from tests.wire_client import WireClient, user

@@ -15,10 +15,10 @@ from proxy.conversation import chain
 from proxy.errors import Kind, LooplineError, Source
 from proxy.models.profile import profiles
 from proxy.translate.base import Brief, Result, Translator
-from proxy.translate.chat import ChatTranslator
+from proxy.translate.chat.translator import ChatTranslator
 from proxy.translate.left_out import WHAT, describe
-from proxy.translate.responses import ResponsesTranslator
-from proxy.translate.tools import ToolMemo
+from proxy.translate.responses.translator import ResponsesTranslator
+from proxy.translate.tools.listed import ToolMemo
 from proxy.wire import server_events
 from proxy.wire.client_events import Create, Limits, parse_create, parse_message
 from proxy.wire.codec import decode_object

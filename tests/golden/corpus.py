@@ -19,9 +19,9 @@ from proxy.conversation import chain
 from proxy.errors import LooplineError
 from proxy.models.profile import profiles
 from proxy.translate.base import Brief, Translator
-from proxy.translate.chat import ChatTranslator
-from proxy.translate.responses import ResponsesTranslator
-from proxy.translate.tools import ToolMemo
+from proxy.translate.chat.translator import ChatTranslator
+from proxy.translate.responses.translator import ResponsesTranslator
+from proxy.translate.tools.listed import ToolMemo
 from proxy.wire.client_events import Create, Limits, parse_create
 from proxy.wire.codec import decode_object
 from tests.unit.translate.turns import SEED, play
@@ -33,7 +33,9 @@ BASE = {"chat": "generic", "responses": "create"}
 # What stands in for text that was sealed here: `SEALED <text>` is opened to the text.
 SEALED = "SEALED "
 # Ours, whatever the client says: they would make every comparison longer.
-_OURS = frozenset({"type", "stream", "store", "model", "previous_response_id", "stream_id", "generate", "client_metadata"})
+_OURS = frozenset(
+    {"type", "stream", "store", "model", "previous_response_id", "stream_id", "generate", "client_metadata"}
+)
 
 Json = dict[str, Any]
 

@@ -135,6 +135,10 @@ def _kept(token: str) -> Callable[[Json], str]:
     return lambda made: "carried" if token in _text(made) else LEFT_OUT
 
 
+def _effort(made: Json) -> str:
+    return _either(made, "reasoning_effort", "reasoning.effort")
+
+
 ROWS = (
     Row("Functions", "tools-function-strict", _function),
     Row("`parallel_tool_calls`", "tools-function-strict", _member("parallel_tool_calls")),
@@ -151,8 +155,8 @@ ROWS = (
     Row("A function demanded", "choice-function", _choice),
     Row("`allowed_tools`", "choice-allowed", _allowed),
     Row("Longest answer", "fields-sampling", _member("max_tokens", "max_completion_tokens", "max_output_tokens")),
-    Row("Effort `xhigh`", "fields-efforts", lambda made: _either(made, "reasoning_effort", "reasoning.effort")),
-    Row("Effort `minimal`", "fields-effort-minimal", lambda made: _either(made, "reasoning_effort", "reasoning.effort")),
+    Row("Effort `xhigh`", "fields-efforts", _effort),
+    Row("Effort `minimal`", "fields-effort-minimal", _effort),
     Row("Verbosity", "fields-verbosity", _member("verbosity", "text.verbosity")),
     Row("JSON schema", "fields-json-schema", _member("response_format", "text.format")),
     Row("Log-probabilities", "fields-logprobs", _member("top_logprobs")),

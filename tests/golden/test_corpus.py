@@ -59,5 +59,7 @@ def test_an_answer_that_came_whole_gives_the_same_items(path: Path) -> None:
 def _meaning(events: list[corpus.Json]) -> list[corpus.Json]:
     """The items of the last event, without what differs from one answer to another."""
     drop = ("id", "call_id", "logprobs")
-    return [json.loads(json.dumps(item), object_hook=lambda each: {k: v for k, v in each.items() if k not in drop})
-            for item in events[-1]["response"]["output"]]
+    return [
+        json.loads(json.dumps(item), object_hook=lambda each: {k: v for k, v in each.items() if k not in drop})
+        for item in events[-1]["response"]["output"]
+    ]

@@ -16,7 +16,7 @@ from proxy.models.cache import CatalogCache
 from proxy.models.catalog import Names
 from proxy.session.turn import Services
 from proxy.telemetry.observer import NoObserver
-from proxy.translate.tools import ToolMemo
+from proxy.translate.tools.listed import ToolMemo
 from proxy.upstream.endpoint import Endpoint
 
 MODELS = b'{"object":"list","data":[{"id":"m","object":"model","owned_by":"vllm"}]}'

@@ -14,8 +14,7 @@ from proxy.session.registry import Registry
 from proxy.session.session import Session, SessionLimits
 from proxy.session.tasks import Tasks
 from proxy.session.turn import Caller
-
-from proxy.translate.chat_items import ItemEncoder
+from proxy.translate.chat.items import ItemEncoder
 from proxy.wire import client_events
 from proxy.wire.codec import Raw, encode
 from proxy.wire.items import Item, pair_calls, parse_item

@@ -10,8 +10,8 @@ import pytest
 
 from proxy.errors import Kind, LooplineError
 from proxy.models.profile import Chat
-from proxy.translate.chat_items import ItemEncoder
-from proxy.translate.tools import read_tools
+from proxy.translate.chat.items import ItemEncoder
+from proxy.translate.tools.listed import read_tools
 from tests.unit.strategies import dumped
 from tests.unit.translate.turns import Event, items
 

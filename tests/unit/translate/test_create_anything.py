@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from proxy.errors import Kind, LooplineError, Source
 from proxy.translate.base import Translator
-from proxy.translate.tools import ToolMemo
+from proxy.translate.tools.listed import ToolMemo
 from proxy.wire.client_events import Limits, parse_create, parse_message
 from proxy.wire.error_events import error_event
 from proxy.wire.items import pair_calls, require_answers

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from proxy.models.profile import profiles
 from proxy.translate.base import Result, Translator
-from proxy.translate.tools import Called
+from proxy.translate.tools.listed import Called
 from proxy.wire.client_events import Create
 from proxy.wire.items import pair_calls, require_answers
 from tests.fuzz.harness import SEALED, answer_of, briefed, translator

@@ -9,9 +9,9 @@ from typing import Any
 from proxy.errors import LooplineError
 from proxy.models.profile import profiles
 from proxy.translate.base import Brief, Translator
-from proxy.translate.chat import ChatTranslator
-from proxy.translate.responses import ResponsesTranslator
-from proxy.translate.tools import ToolMemo, Tools
+from proxy.translate.chat.translator import ChatTranslator
+from proxy.translate.responses.translator import ResponsesTranslator
+from proxy.translate.tools.listed import ToolMemo, Tools
 from proxy.wire import server_events as events
 from proxy.wire.client_events import Create, Limits, parse_create
 from proxy.wire.codec import decode_object

@@ -1,0 +1,1 @@
+"""An answer as it grows, in whatever dialect it comes."""

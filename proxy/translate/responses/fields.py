@@ -1,0 +1,159 @@
+"""The members of a request for a Responses server, as far as its profile takes them.
+
+Source: API reference, Responses, create.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from proxy.errors import Kind, LooplineError
+from proxy.models.profile import EVERYTHING, Profile, takes
+from proxy.translate.left_out import LeftOut
+from proxy.translate.tools.choice import response_tools
+from proxy.translate.tools.listed import Tools, left_out_tools
+from proxy.wire.client_events import Create
+from proxy.wire.codec import Raw, decode, encode, is_null
+from proxy.wire.items import Item
+
+# Members that are ours, or that mean nothing to an upstream that keeps no state.
+_OURS = frozenset(
+    {
+        "type",
+        "stream_id",
+        "generate",
+        "previous_response_id",
+        "model",
+        "store",
+        "stream",
+        "stream_options",
+        "background",
+        "client_metadata",
+    }
+)
+# Members that change nothing in an answer: no client misses them.
+_SILENT = frozenset(
+    {
+        "include",
+        "metadata",
+        "prompt_cache_key",
+        "prompt_cache_options",
+        "prompt_cache_retention",
+        "safety_identifier",
+        "user",
+        "reasoning.summary",
+        "reasoning.generate_summary",
+    }
+)
+# Values that say what happens anyhow.
+_DEFAULTS: Mapping[str, bytes] = {
+    "truncation": b'"disabled"',
+    "service_tier": b'"auto"',
+    "tool_choice": b'"auto"',
+    "parallel_tool_calls": b"true",
+    "text.verbosity": b'"medium"',
+    "text.format": b'{"type":"text"}',
+}
+_NESTED = ("reasoning", "text")
+_OF_TOOLS = ("tools", "tool_choice")
+
+
+class _Update(msgspec.Struct):
+    reasoning: dict[str, Raw] | None = None
+    text: dict[str, Raw] | None = None
+
+
+class _Format(msgspec.Struct):
+    type: str = ""
+
+
+_UPDATE = msgspec.json.Decoder(_Update)
+_FORMAT = msgspec.json.Decoder(_Format)
+
+
+class ResponseFields:
+    """`members` of the request, each `"name":value`; `left_out` is what the server cannot be told.
+
+    `instructions` is the JSON string of instructions that have to be told as an item, where the server has no such
+    member. Raises `LooplineError` (invalid_request, unsupported_parameter).
+    """
+
+    def __init__(self, create: Create, tools: Tools, profile: Profile, lasting: Sequence[Item] = ()) -> None:
+        self._create = create
+        self._profile = profile.responses
+        self.members: list[bytes] = []
+        self.left_out: list[LeftOut] = []
+        self.instructions: bytes | None = None
+        if takes(self._profile.fields, "store"):
+            self.members.append(b'"store":false')
+        shapes_tools = EVERYTHING not in self._profile.tools
+        for name, value in self._values(lasting).items():
+            if name not in _OURS and not (shapes_tools and name in _OF_TOOLS):
+                self._carry(name, value)
+        if shapes_tools:
+            self._shape_tools(tools, named=profile.chat.named_choice == "function")
+
+    def _values(self, lasting: Sequence[Item]) -> dict[str, bytes]:
+        values = {name: bytes(raw) for name, raw in self._create.members.items()}
+        if takes(self._profile.items, "configuration_update") and EVERYTHING in self._profile.tools:
+            return values  # the items themselves say it
+        for name, members in _updated(lasting).items():
+            values[name] = encode({**(self._create.values.get(name) or {}), **members})
+        return values
+
+    def _carry(self, name: str, value: bytes) -> None:
+        if takes(self._profile.fields, name):
+            self.members.append(b"%b:%b" % (encode(name), value))
+            for path, inner in self._paths(name, value):
+                if path in self._profile.ignored:
+                    self._leave(path, inner)
+        elif name == "instructions":
+            self.instructions = value
+        elif name == "prompt":
+            raise LooplineError(
+                Kind.UNSUPPORTED_PARAMETER,
+                "'prompt' names a template that only its own server has; send its text as 'instructions'.",
+                param="prompt",
+            )
+        else:
+            for path, inner in self._paths(name, value):
+                self._leave(path, inner)
+
+    def _paths(self, name: str, value: bytes) -> Iterator[tuple[str, bytes]]:
+        if name not in _NESTED:
+            yield name, value
+            return
+        members = decode(_MEMBERS, value, f"'{name}'", name)
+        yield from ((f"{name}.{each}", bytes(inner)) for each, inner in members.items() if not is_null(inner))
+
+    def _leave(self, path: str, value: bytes) -> None:
+        if path in _SILENT or value == _DEFAULTS.get(path):
+            return
+        if path == "text.format" and decode(_FORMAT, value, "'text.format'", "text.format").type == "text":
+            return
+        self.left_out.append(LeftOut("field", path))
+
+    def _shape_tools(self, tools: Tools, *, named: bool) -> None:
+        self.left_out += left_out_tools(tools, self._profile.tools)
+        for member in response_tools(tools, self._create.raw("tool_choice"), self._profile.tools, named=named):
+            name, _, value = member.partition(b":")
+            self._carry(name.decode().strip('"'), value)
+
+
+_MEMBERS = msgspec.json.Decoder(dict[str, Raw])
+
+
+def _updated(lasting: Sequence[Item]) -> dict[str, dict[str, Any]]:
+    """What `configuration_update` items have made of `reasoning` and `text`."""
+    found: dict[str, dict[str, Any]] = {}
+    for item in lasting:
+        if item.kind == "configuration_update":
+            update = decode(_UPDATE, item.raw, "'input'", "input")
+            for name in _NESTED:
+                members = getattr(update, name) or {}
+                if members:
+                    found.setdefault(name, {}).update(members)
+    return found

@@ -1,0 +1,193 @@
+"""The answer of a faithful upstream: its events pass, with our numbers; what it leaves open is closed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from proxy.translate.responses.events import HEAD, MEMBERS, Event, Head, Open, output_item, recognised
+from proxy.translate.responses.growing import RAWS, is_sealed, text_of
+from proxy.translate.responses.sink import Sink
+from proxy.translate.responses.whole import by_index, closed, cut, grown
+from proxy.wire.codec import NULL, Raw, encode, is_null
+from proxy.wire.items import CALLS, Item, parse_item, string
+
+# Deltas re-made from a typed decode: type → what else the event must hold.
+_DELTAS: Mapping[str, bytes] = {
+    "response.output_text.delta": b',"logprobs":[]',
+    "response.refusal.delta": b"",
+    "response.reasoning_text.delta": b"",
+    "response.function_call_arguments.delta": b"",
+}
+# Events that speak of a part of an item.
+_HAS_PART = ("response.content_part.", "response.output_text.", "response.refusal.", "response.reasoning_text.")
+_RIGHT = b'{"type":"%b","sequence_number":%d,'
+_IS_DONE = -1
+
+
+class Passed:
+    """Takes the events of items, passes them to `sink`. `items` are those that are done.
+
+    `seal` makes encrypted content where it is wanted. Methods raise `LooplineError` (upstream_garbled) and msgspec's
+    errors for what is no event.
+    """
+
+    is_cut = False  # a faithful upstream says so itself
+
+    def __init__(self, sink: Sink, seal: Callable[[str], str] | None) -> None:
+        self.items: list[Item] = []
+        self._sink = sink
+        self._seal = seal
+        self._open: dict[int, Open] = {}  # items that were added and are not done, by their index
+        self._said: list[bytes] = []  # events since the first of them, decoded only if the turn ends without their end
+        self._done: list[Head] = []  # one for each of the items
+        self._used: set[int] = set()  # indices that items have
+        self._next = 0  # above all of them
+
+    @property
+    def call_begun(self) -> bool:
+        """Has a call been made or begun?"""
+        kinds = [item.kind for item in self.items]
+        kinds += [open_.head.type or "" for open_ in self._open.values()]
+        return any(kind in CALLS for kind in kinds)
+
+    def emit(self, event: bytes) -> None:
+        """An event that is right as it is."""
+        self._said.append(event)
+        self._sink.emit(event)
+
+    def take(self, event: Event, payload: bytes) -> None:
+        """An event of an item, or one that nobody here knows."""
+        if event.type == "response.output_item.added":
+            self._item_added(event, payload)
+        elif event.type == "response.output_item.done":
+            self._item_done(event, payload)
+        elif event.type in _DELTAS and not is_null(event.delta) and event.item_id is not None:
+            self._delta(event)
+        else:
+            self._pass(event, payload)
+
+    def end(self, output: Sequence[Raw], *, is_cut: bool) -> None:
+        """The answer has ended; `output` are the items that the upstream tells in the end."""
+        self._settle(output)
+        self._close_open("incomplete" if is_cut else "completed")
+
+    def settle(self) -> None:
+        """The answer fails here; what is done was told."""
+
+    def interrupt(self) -> None:
+        """The answer ends here, steered: what was said stays, an unfinished thought or call is dropped."""
+        self._close_open("incomplete")
+
+    def _delta(self, event: Event) -> None:
+        where = b'"item_id":%b,"output_index":%d' % (string(event.item_id or ""), self._index(event))
+        if event.type != "response.function_call_arguments.delta":
+            where += b',"content_index":%d' % (event.content_index or 0)
+        extra = _DELTAS[event.type]
+        if extra and event.logprobs is not NULL and not is_null(event.logprobs):
+            extra = b',"logprobs":' + bytes(event.logprobs)
+        number = self._sink.sequence
+        head = _RIGHT % (event.type.encode(), number)
+        self.emit(b'%b%b,"delta":%b%b}' % (head, where, bytes(event.delta), extra))
+
+    def _pass(self, event: Event, payload: bytes) -> None:
+        # Right as it is: what is looked for stands at the start, since a nested object may have such a member too.
+        right = _RIGHT % (event.type.encode(), self._sink.sequence)
+        if payload.startswith(right) and payload.endswith(b"}") and event.stream_id is NULL:
+            self.emit(payload)
+            return
+        place = {name: Raw(b"%d" % value) for name, value in self._place(event).items()}
+        made = self._sink.pass_on(event.type, {**place, **MEMBERS.decode(payload)})
+        self._said.append(made)
+
+    def _index(self, event: Event) -> int:
+        """Items follow one another where there are no indices, so that the latest open one is meant."""
+        if event.output_index is not None:
+            return event.output_index
+        return next(reversed(self._open), self._next)
+
+    def _place(self, event: Event) -> dict[str, int]:
+        """Where an event belongs; what it says itself counts more."""
+        if event.item_id is None and event.item is NULL:
+            return {}
+        place = {"output_index": self._index(event)}
+        if event.type.startswith(_HAS_PART):
+            place["content_index"] = event.content_index or 0
+        return place
+
+    def _item_added(self, event: Event, payload: bytes) -> None:
+        head = HEAD.decode(event.item)
+        if event.output_index is None:
+            event.output_index = self._next
+        self._pass(event, payload)
+        if not self._open:
+            self._said = []
+        self._open[self._take_index(event.output_index)] = Open(event.item, head)
+
+    def _item_done(self, event: Event, payload: bytes) -> None:
+        item = output_item(event.item)
+        sealed = self._sealed(item)
+        if sealed is not None:
+            item, event.item = sealed, Raw(sealed.raw)
+            payload = encode({**MEMBERS.decode(payload), "type": event.type, "item": event.item})
+        index = event.output_index = self._index(event)
+        self._pass(event, payload)
+        self._open.pop(index, None)
+        if not self._open:
+            self._said = []
+        self._take_index(index)
+        self._done.append(HEAD.decode(event.item))
+        self.items.append(item)
+
+    def _sealed(self, item: Item) -> Item | None:
+        """The item with its reasoning sealed, where it is wanted and was not done."""
+        if self._seal is None or item.kind != "reasoning":
+            return None
+        members: dict[str, Any] = MEMBERS.decode(item.raw)
+        text = reasoning_text(members)
+        if not text or is_sealed(members.get("encrypted_content", NULL)):
+            return None
+        return parse_item(encode({**members, "encrypted_content": self._seal(text)}), "output")
+
+    def _take_index(self, index: int) -> int:
+        self._used.add(index)
+        self._next = max(self._next, index + 1)
+        return index
+
+    def _settle(self, output: Sequence[Raw]) -> None:
+        """The events that items of the final output still lack: clients read items from their events."""
+        items = [output_item(raw) for raw in output]
+        told = [*((head, _IS_DONE) for head in self._done), *((each.head, at) for at, each in self._open.items())]
+        said = by_index(self._said) if self._open else {}
+        for position, (item, at) in enumerate(zip(items, recognised(output, told), strict=True)):
+            item = self._sealed(item) or item
+            if at is None:
+                index = self._take_index(self._next if position in self._used else position)
+                self._tell(item, grown(item, index, self._sink.sequence))
+            elif at != _IS_DONE:
+                del self._open[at]
+                self._tell(item, closed(item, said.get(at, ()), at, self._sink.sequence))
+
+    def _close_open(self, status: str) -> None:
+        """Messages that are open are kept as far as they were said; an unfinished thought or call is dropped."""
+        said = by_index(self._said) if self._open else {}
+        for index, open_ in self._open.items():
+            if open_.head.type == "message":
+                kept = cut(open_.raw, said.get(index, ()), index, self._sink.sequence, status)
+                if kept is not None:
+                    self._tell(*kept)
+        self._open, self._said = {}, []
+
+    def _tell(self, item: Item, events: Iterable[bytes]) -> None:
+        for event in events:
+            self.emit(event)
+        self.items.append(item)
+
+
+def reasoning_text(members: Mapping[str, Raw]) -> str:
+    """The raw text of a reasoning item."""
+    content = members.get("content", NULL)
+    if bytes(memoryview(content)[:1]) != b"[":
+        return ""
+    parts = [MEMBERS.decode(part) for part in RAWS.decode(content)]
+    return "".join(text_of(part.get("text", NULL)) for part in parts)

@@ -1,0 +1,273 @@
+"""The `responses` dialect: a turn as `POST /responses`, its events passed on or repaired.
+
+The upstream stores nothing: Loopline holds the conversation and sends it whole. Lifecycle events are ours (our id, the
+model as the client named it, every key). Of a faithful upstream everything between passes with our sequence numbers, a
+delta undecoded; what another sends is made into strictly nested items.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from proxy.errors import Kind, LooplineError
+from proxy.translate.base import STEERED, Body, Brief, Result
+from proxy.translate.failures import stream_error
+from proxy.translate.intake import Intake
+from proxy.translate.left_out import LeftOut
+from proxy.translate.responses.events import EVENT, RESPONSE, Event, Response, read_usage
+from proxy.translate.responses.fields import ResponseFields
+from proxy.translate.responses.items import ItemShaper
+from proxy.translate.responses.passing import Passed
+from proxy.translate.responses.repair import Repaired
+from proxy.translate.responses.sink import Sink
+from proxy.translate.tools.listed import Called
+from proxy.wire.codec import Raw, encode, is_null
+from proxy.wire.items import Item, string
+from proxy.wire.sse import DONE
+
+_FAILED = frozenset({"failed", "cancelled"})
+_FAITHFUL_DELTA = b'{"type":"response.output_text.delta","sequence_number":%d,'
+# What an event may be called that we do not know: it stands in `event:` lines as it is.
+_NAME = re.compile(r"[\w.:/-]{1,128}")
+_STEERED = Raw(encode({"reason": STEERED}))
+_INCOMPLETE_BY_LENGTH = b'{"reason":"max_output_tokens"}'
+_INSTRUCTIONS = b'{"type":"message","role":"%b","content":%b}'
+
+
+class ResponsesTranslator:
+    """A `Translator` (see base.py) for one turn."""
+
+    dialect = "responses"
+
+    def __init__(self, brief: Brief, *, faithful: bool = False) -> None:
+        self._brief = brief
+        self._create = brief.create
+        self._tools = brief.tools
+        self._profile = brief.profile.responses
+        self._shaper = ItemShaper(brief.tools, self._profile, brief.open_reasoning)
+        self.encoding = f"responses/{brief.profile.name}"
+        self.keeps_fragments = not self._shaper.is_join
+        self._intake = Intake(brief.max_event_bytes)
+        self._sink = Sink(brief.seed, brief.sequence)
+        self._first = brief.sequence
+        passes = (faithful or self._profile.faithful) and not self._means_others()
+        self._passed = Passed(self._sink, brief.seal_reasoning) if passes else None
+        self._answer: Passed | Repaired = self._passed or Repaired(self._sink, brief.tools.calls, brief.seal_reasoning)
+        self._final: Response | None = None
+        self._final_status = ""
+        self._upstream_id: str | None = None
+        self.left_out: list[LeftOut] = []
+        self.delta = self.encode(brief.create.items)
+
+    def _means_others(self) -> bool:
+        """Is any function that the upstream is told another kind of tool to the client?"""
+        return (
+            any(
+                function.called != Called("function", function.name)
+                for function in self._tools.functions(self._profile.tools)
+            )
+            and "*" not in self._profile.tools
+        )
+
+    @property
+    def sequence(self) -> int:
+        """The number of the next event."""
+        return self._sink.sequence
+
+    @property
+    def ended(self) -> bool:
+        """Has the upstream's terminal event come?"""
+        return self._final is not None
+
+    @property
+    def whole(self) -> bool:
+        """Is nothing missing any more? The terminal event says so."""
+        return self._final is not None
+
+    @property
+    def has_output(self) -> bool:
+        """Has an event with output been made?"""
+        return self._sink.sequence > self._first
+
+    @property
+    def call_begun(self) -> bool:
+        """Has a call been made or begun?"""
+        return self._answer.call_begun
+
+    def encode(self, items: Sequence[Item]) -> bytes:
+        """Items as the server takes them, joined by commas."""
+        return self._shaper.encode(items)
+
+    def request(self, history: Sequence[bytes]) -> Body:
+        """The request; see `Translator.request`."""
+        fields = ResponseFields(self._create, self._tools, self._brief.profile, self._brief.lasting)
+        self.left_out = [*fields.left_out, *self._shaper.left_out]
+        parts = [*history, self.delta] if self.delta else list(history)
+        if not parts and not self._create.members.keys() & {"prompt", "instructions"}:
+            raise LooplineError(Kind.INVALID_REQUEST, "'input' must not be empty in a new conversation.", param="input")
+        if fields.instructions is not None:
+            parts.insert(0, _INSTRUCTIONS % (self._profile.developer.encode(), fields.instructions))
+        head = b",".join([b'{"model":' + string(self._brief.model), b'"stream":true', *fields.members])
+        body = [head, b',"input":[', b",".join(parts), b"]}"]
+        return Body("/responses", body, sum(map(len, history)), repeatable=self._is_harmless())
+
+    def _is_harmless(self) -> bool:
+        """What runs inside the upstream (a hosted tool) may have happened although no answer came."""
+        kinds = self._profile.tools
+        return all(tool.functions or not ("*" in kinds or tool.kind in kinds) for tool in self._tools.listed)
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Events for what arrived; see `Translator.feed`. Nothing arrived where the answer has failed."""
+        if not data:
+            self._answer.settle()
+            return self._sink.take()
+        passed = self._passed
+        sink = self._sink
+        try:
+            for payload in self._intake.feed(data):
+                if self._final is not None:
+                    break  # nothing that follows the end belongs to the answer
+                if (
+                    passed is not None
+                    and payload.startswith(_FAITHFUL_DELTA % sink.sequence)
+                    and b'"stream_id"' not in payload
+                ):
+                    passed.emit(payload)
+                else:
+                    self._take(payload)
+        except LooplineError:
+            self._answer.settle()
+            raise
+        return sink.take()
+
+    def finish(self) -> list[bytes]:
+        """The last events; see `Translator.finish`."""
+        take = self._take_whole if self._intake.is_document else self._take
+        for payload in self._intake.end():
+            try:
+                take(payload)
+            except LooplineError as error:
+                # A piece of an event, and nothing more to come, is an early end instead.
+                if error.kind is not Kind.UPSTREAM_GARBLED or self._intake.is_document:
+                    self._answer.settle()
+                    raise
+        if self._final is None:
+            self._answer.settle()
+            raise LooplineError(Kind.UPSTREAM_CLOSED, "The upstream ended its answer before it was whole.")
+        return self._sink.take()
+
+    def interrupt(self) -> list[bytes]:
+        """The answer ends here, steered; see `Translator.interrupt`."""
+        self._final, self._final_status = Response(incomplete_details=_STEERED), "response.incomplete"
+        self._answer.interrupt()
+        return self._sink.take()
+
+    def result(self) -> Result:
+        """The answer; see `Translator.result`."""
+        final = self._final or Response()
+        incomplete = self._is_cut(final) or self._answer.is_cut
+        details = bytes(final.incomplete_details)
+        usage, tokens = read_usage(final.usage)
+        return Result(
+            items=tuple(self._answer.items),
+            output=self.partial(),
+            status=b"incomplete" if incomplete else b"completed",
+            incomplete=(details if details != b"null" else _INCOMPLETE_BY_LENGTH) if incomplete else b"null",
+            usage=usage,
+            tokens=tokens,
+            upstream_id=self._upstream_id,
+        )
+
+    def _is_cut(self, final: Response) -> bool:
+        if self._final_status == "response.incomplete" or final.status == "incomplete":
+            return True
+        if not self._profile.hides_length:
+            return False
+        limit = self._create.values.get("max_output_tokens")
+        tokens = read_usage(final.usage)[1]
+        return limit is not None and tokens is not None and tokens.output >= limit
+
+    def partial(self) -> bytes:
+        """Items finished so far."""
+        return b",".join(item.raw for item in self._answer.items)
+
+    def _take(self, payload: bytes) -> None:
+        if payload == DONE:
+            return
+        try:
+            payload.isascii() or payload.decode()  # msgspec does not look at bytes that it leaves undecoded
+            event = EVENT.decode(payload)
+            if event is None:
+                return
+            handle = _HANDLERS.get(event.type)
+            if handle is not None:
+                handle(self, event, payload)
+            elif not event.type and not is_null(event.error):
+                raise stream_error(event.error)
+            elif _NAME.fullmatch(event.type):
+                self._answer.take(event, payload)
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+            if not payload.strip():
+                return  # an empty event, to keep the connection alive
+            raise LooplineError(
+                Kind.UPSTREAM_GARBLED, "The upstream sent an event that is not valid.", cause=str(error)
+            ) from error
+
+    def _lifecycle(self, event: Event, payload: bytes) -> None:
+        if not is_null(event.response) and self._upstream_id is None:
+            self._upstream_id = RESPONSE.decode(event.response).id
+
+    def _end(self, event: Event, payload: bytes) -> None:
+        final = Response() if is_null(event.response) else RESPONSE.decode(event.response)
+        if final.status in _FAILED:
+            raise stream_error(final.error)
+        self._conclude(final, event.type)
+
+    def _conclude(self, final: Response, status: str) -> None:
+        self._final_status = status
+        self._answer.end(final.output or (), is_cut=self._is_cut(final))
+        self._final = final
+
+    def _drop(self, event: Event, payload: bytes) -> None:
+        """An event that only breaks clients."""
+
+    def _failed(self, event: Event, payload: bytes) -> None:
+        error = event.error if is_null(event.response) else RESPONSE.decode(event.response).error
+        raise stream_error(payload if is_null(error) else error)
+
+    def _take_whole(self, body: bytes) -> None:
+        """An upstream that answered with one JSON document although it was asked to stream."""
+        try:
+            body.decode()
+            response = RESPONSE.decode(body)
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+            raise LooplineError(
+                Kind.UPSTREAM_GARBLED, "The upstream's answer is not valid JSON.", cause=str(error)
+            ) from error
+        if not is_null(response.error) or response.status in _FAILED:
+            raise stream_error(response.error)
+        if response.output is None:
+            raise LooplineError(Kind.UPSTREAM_GARBLED, "The upstream's answer is not a response.")
+        self._upstream_id = response.id
+        try:
+            self._conclude(response, "")
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise LooplineError(
+                Kind.UPSTREAM_GARBLED, "The upstream sent an output item that is not valid.", cause=str(error)
+            ) from error
+
+
+_HANDLERS: Mapping[str, Callable[[ResponsesTranslator, Event, bytes], None]] = {
+    "response.created": ResponsesTranslator._lifecycle,
+    "response.queued": ResponsesTranslator._lifecycle,
+    "response.in_progress": ResponsesTranslator._lifecycle,
+    "response.completed": ResponsesTranslator._end,
+    "response.incomplete": ResponsesTranslator._end,
+    "response.failed": ResponsesTranslator._failed,
+    "error": ResponsesTranslator._failed,
+    # Names that client libraries give to events of their own (protocol.md, section 10).
+    **dict.fromkeys(("raw", "close", "open", "event", "reconnecting", "reconnected"), ResponsesTranslator._drop),
+}

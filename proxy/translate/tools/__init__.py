@@ -1,0 +1,1 @@
+"""A client's tools, for servers that know functions alone."""

@@ -1,0 +1,363 @@
+"""What a Responses server is sent: everything where it takes everything, else in the forms that its profile lists."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from proxy.conversation import chain
+from proxy.errors import LooplineError
+from proxy.models.profile import Profile, profiles, read_profile
+from proxy.translate.base import Brief
+from proxy.translate.left_out import LeftOut
+from proxy.translate.responses.translator import ResponsesTranslator
+from proxy.translate.tools.listed import ToolMemo
+from tests.unit.translate.turns import LIMIT, SEED, Event, create, items, responses, sent
+
+SEALED = "sealed:"
+FUNCTION: Event = {"type": "function", "name": "f", "parameters": {"type": "object"}, "x_new": 1}
+CUSTOM: Event = {"type": "custom", "name": "run", "description": "Runs."}
+NAMESPACE: Event = {"type": "namespace", "name": "geo", "tools": [{"type": "function", "name": "find"}]}
+REASONING: Event = {"type": "reasoning", "id": "rs_1", "summary": []}
+FUNCTIONS = b'title = "t"\n[responses]\ntools = ["function"]\nitems = ["message", "reasoning", "function_call", '
+FUNCTIONS += b'"function_call_output"]\n'
+
+
+def profile(more: bytes = b"", start: bytes = FUNCTIONS) -> Profile:
+    return read_profile(start + more, "mine")
+
+
+def translator(made: Any, kind: Profile) -> ResponsesTranslator:
+    lasting = chain.lasting(None, made.items)
+    tools = ToolMemo().read("t", made.raw("tools"), lasting)
+    opened = lambda text: text.removeprefix(SEALED) if text.startswith(SEALED) else None  # noqa: E731
+    return ResponsesTranslator(Brief(made, "up", tools, kind, SEED, 2, LIMIT, lasting, opened))
+
+
+def told(kind: Profile, *given: Event, **members: Any) -> tuple[Event, list[LeftOut]]:
+    """The body, and what is said to be left out."""
+    made = create(input=[*given, {"type": "message", "role": "user", "content": "go"}], **members)
+    made_by = translator(made, kind)
+    return sent(made_by), list(made_by.left_out)
+
+
+def inputs(kind: Profile, *given: Event, **members: Any) -> list[Event]:
+    made: list[Event] = told(kind, *given, **members)[0]["input"][:-1]
+    return made
+
+
+# --- everything passes where everything is taken ---
+
+
+@pytest.mark.parametrize("name", ["generic", "openai"])
+def test_what_nobody_here_knows_arrives_byte_for_byte(name: str) -> None:
+    unknown: Event = {"type": "x_new", "deep": [{"a": 1.5}], "id": None}
+    given: list[Event] = [
+        unknown,
+        {"type": "custom_tool_call", "call_id": "c", "name": "run", "input": "ls"},
+        {"type": "custom_tool_call_output", "call_id": "c", "output": "a"},
+        {"type": "additional_tools", "role": "developer", "tools": [CUSTOM]},
+        {"type": "configuration_update", "reasoning": {"effort": "low"}},
+        {"type": "web_search_call", "id": "ws", "status": "completed"},
+        {**REASONING, "encrypted_content": "gAAAA"},
+        {"type": "message", "role": "developer", "content": "d"},
+    ]
+    choice = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "custom", "name": "run"}]}
+    members = {"x_field": {"y": [1]}, "tools": [CUSTOM, NAMESPACE, {"type": "web_search"}], "tool_choice": choice}
+    body, left_out = told(profiles()[name], *given, **members)
+    assert {key: body[key] for key in members} == members
+    assert body["input"][:-1] == given
+    assert (body["model"], body["stream"], body["store"], left_out) == ("up", True, False, [])
+
+
+# --- tools ---
+
+
+def tools_told(kinds: bytes, tools: list[Event], **members: Any) -> Event:
+    start = b'title = "t"\n[responses]\ntools = [%b]\n' % kinds
+    body, _ = told(profile(start=start), tools=tools, **members)
+    return {name: body[name] for name in ("tools", "tool_choice") if name in body}
+
+
+def test_tools_that_a_server_does_not_know_become_functions() -> None:
+    body, left_out = told(profile(), tools=[FUNCTION, CUSTOM, NAMESPACE, {"type": "web_search"}])
+    assert body["tools"][0] == FUNCTION
+    assert [(each["type"], each["name"]) for each in body["tools"]] == [
+        ("function", "f"),
+        ("function", "run"),
+        ("function", "geo__find"),
+    ]
+    assert body["tools"][1]["parameters"]["required"] == ["input"]
+    assert "tool_choice" not in body
+    assert left_out == [LeftOut("tool", "web_search")]
+
+
+def test_kinds_of_tools_that_a_server_knows_pass_as_they_are() -> None:
+    tools = [CUSTOM, NAMESPACE, {"type": "web_search", "x": 1}]
+    assert tools_told(b'"function", "custom", "namespace", "web_search"', tools)["tools"] == tools
+
+
+@pytest.mark.parametrize(
+    ("choice", "wanted"),
+    [
+        ("auto", "auto"),
+        ("none", "none"),
+        ({"type": "function", "name": "f"}, {"type": "function", "name": "f"}),
+        ({"type": "custom", "name": "run"}, {"type": "function", "name": "run"}),
+        ({"type": "function", "name": "find", "namespace": "geo"}, {"type": "function", "name": "geo__find"}),
+    ],
+)
+def test_a_choice_speaks_of_functions_by_their_names_upstream(choice: Any, wanted: Any) -> None:
+    body, _ = told(profile(), tools=[FUNCTION, CUSTOM, NAMESPACE], tool_choice=choice)
+    assert body["tool_choice"] == wanted
+    assert len(body["tools"]) == 3
+
+
+def test_a_choice_keeps_its_own_words_where_the_tool_is_known() -> None:
+    for tool, choice in ((CUSTOM, {"type": "custom", "name": "run"}), ({"type": "web_search"}, {"type": "web_search"})):
+        body = tools_told(b'"function", "custom", "web_search"', [FUNCTION, tool], tool_choice=choice)
+        assert body == {"tools": [FUNCTION, tool], "tool_choice": choice}
+
+
+def test_a_server_that_cannot_be_told_a_name_is_offered_that_function_alone() -> None:
+    kind = profile(b'[chat]\nnamed_choice = "required"\n')
+    body, _ = told(kind, tools=[FUNCTION, CUSTOM], tool_choice={"type": "function", "name": "f"})
+    assert (body["tools"], body["tool_choice"]) == ([FUNCTION], "required")
+
+
+def test_allowed_tools_are_the_only_ones_offered() -> None:
+    choice = {"type": "allowed_tools", "mode": "required", "tools": [{"type": "custom", "name": "run"}]}
+    body, _ = told(profile(), tools=[FUNCTION, CUSTOM], tool_choice=choice)
+    assert [each["name"] for each in body["tools"]] == ["run"]
+    assert body["tool_choice"] == "required"
+    choice["tools"] = [{"type": "web_search"}, {"type": "function", "name": "f"}]
+    tools = [FUNCTION, CUSTOM, {"type": "web_search"}, {"type": "file_search"}]
+    body = tools_told(b'"function", "custom", "web_search", "file_search"', tools, tool_choice=choice)
+    assert body == {"tools": [FUNCTION, {"type": "web_search"}], "tool_choice": "required"}
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        {"type": "web_search"},
+        {"type": "function", "name": "gone"},
+        {"type": "allowed_tools", "mode": "required", "tools": [{"type": "web_search"}]},
+    ],
+)
+def test_a_choice_that_demands_a_tool_nobody_can_run_is_the_clients_error(choice: Event) -> None:
+    with pytest.raises(LooplineError) as raised:
+        told(profile(), tools=[FUNCTION, {"type": "web_search"}], tool_choice=choice)
+    assert (raised.value.status, raised.value.param) == (400, "tool_choice")
+
+
+def test_a_tool_that_waits_for_a_search_is_not_offered() -> None:
+    waiting = {**FUNCTION, "defer_loading": True}
+    search = {"type": "tool_search", "execution": "client"}
+    body, _ = told(profile(), tools=[waiting, search])
+    assert [each["name"] for each in body["tools"]] == ["tool_search"]
+
+
+# --- items ---
+
+
+@pytest.mark.parametrize(
+    ("call", "name", "arguments"),
+    [
+        ({"type": "custom_tool_call", "name": "run", "input": 'say "hi"'}, "run", {"input": 'say "hi"'}),
+        ({"type": "function_call", "name": "find", "namespace": "geo", "arguments": '{"a":1}'}, "geo__find", {"a": 1}),
+        ({"type": "function_call", "name": "two words", "arguments": ""}, None, {}),
+        (
+            {"type": "shell_call", "action": {"commands": ["ls"], "timeout_ms": 5, "max_output_length": None}},
+            "shell",
+            {"commands": ["ls"], "timeout_ms": 5},
+        ),
+        (
+            {"type": "local_shell_call", "id": "l", "action": {"type": "exec", "command": ["ls"], "env": {"A": "b"}}},
+            "local_shell",
+            {"command": ["ls"], "env": {"A": "b"}},
+        ),
+        (
+            {"type": "apply_patch_call", "operation": {"type": "delete_file", "path": "a"}},
+            "apply_patch",
+            {"type": "delete_file", "path": "a"},
+        ),
+        (
+            {"type": "tool_search_call", "arguments": {"query": "q"}, "execution": "client"},
+            "tool_search",
+            {"query": "q"},
+        ),
+    ],
+    ids=lambda value: value.get("type") if isinstance(value, dict) else None,
+)
+def test_calls_go_back_as_calls_of_their_functions(call: Event, name: str | None, arguments: Event) -> None:
+    (made,) = inputs(profile(), {"call_id": "c1", "status": "completed", **call})
+    assert (made["type"], made["call_id"], json.loads(made["arguments"])) == ("function_call", "c1", arguments)
+    assert "namespace" not in made
+    assert made["name"] == name or (name is None and made["name"].startswith("two_words_"))
+
+
+@pytest.mark.parametrize(
+    ("output", "said"),
+    [
+        ({"type": "custom_tool_call_output", "output": "done"}, "done"),
+        (
+            {"type": "custom_tool_call_output", "output": [{"type": "input_image", "image_url": "data:x", "x": 1.5}]},
+            [{"type": "input_image", "image_url": "data:x", "x": 1.5}],
+        ),
+        (
+            {"type": "shell_call_output", "output": [
+                {"stdout": "a", "stderr": "b", "outcome": {"type": "exit", "exit_code": 1}},
+                {"stdout": "", "outcome": {"type": "timeout"}}]},
+            "stdout:\na\nstderr:\nb\nexit code: 1\n\noutcome: timeout",
+        ),
+        ({"type": "local_shell_call_output", "output": "{}"}, "{}"),
+        ({"type": "apply_patch_call_output", "status": "failed", "output": "no such file"}, "failed\nno such file"),
+        (
+            {"type": "tool_search_output", "tools": [{"type": "namespace", "name": "geo", "tools": [
+                {"type": "function", "name": "find", "description": "Finds."}]}]},
+            "Tools found:\n- geo__find: Finds.",
+        ),
+    ],
+    ids=lambda value: value.get("type") if isinstance(value, dict) else None,
+)  # fmt: skip
+def test_outputs_go_back_as_outputs_of_functions(output: Event, said: Any) -> None:
+    (made,) = inputs(profile(), {"call_id": "c1", **output})
+    assert made == {"type": "function_call_output", "call_id": "c1", "output": said}
+
+
+def test_calls_that_a_server_knows_and_items_that_nobody_knows_pass() -> None:
+    given: list[Event] = [
+        {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}", "x_new": 1},
+        {"type": "function_call_output", "call_id": "c", "output": "o", "x_new": 1},
+        {"type": "x_new_item", "a": 1.5},
+    ]
+    assert inputs(profile(), *given) == given
+
+
+def test_a_call_that_was_cut_is_not_sent() -> None:
+    cut = {"type": "function_call", "call_id": "c", "name": "f", "arguments": '{"a', "status": "incomplete"}
+    assert inputs(profile(), cut) == []
+
+
+def test_items_of_tools_that_another_server_ran_are_left_out_and_said_to_be() -> None:
+    body, left_out = told(
+        profile(), {"type": "web_search_call", "id": "w"}, {"type": "tool_search_call", "arguments": {}, "id": "t"}
+    )
+    assert len(body["input"]) == 1
+    assert left_out == [LeftOut("item", "web_search_call"), LeftOut("item", "tool_search_call")]
+
+
+def test_items_that_last_work_through_the_requests_own_members() -> None:
+    body, left_out = told(
+        profile(),
+        {"type": "additional_tools", "role": "developer", "tools": [CUSTOM]},
+        {"type": "configuration_update", "reasoning": {"effort": "low"}},
+        {"type": "configuration_update", "reasoning": {"effort": "high"}},
+        reasoning={"effort": "medium", "summary": "auto"},
+    )
+    assert len(body["input"]) == 1
+    assert [each["name"] for each in body["tools"]] == ["run"]
+    assert body["reasoning"] == {"effort": "high", "summary": "auto"}
+    assert left_out == []
+
+
+def test_messages_get_what_a_server_wants_of_them() -> None:
+    kind = profile(b'needs_status = true\ndeveloper = "system"\n')
+    answer: Event = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "a", "x": 1}]}
+    whole = {**answer, "id": "m", "status": "completed", "content": [{"type": "output_text", "text": "a"} | {
+        "annotations": []}]}  # fmt: skip
+    made = inputs(kind, {"type": "message", "role": "developer", "content": "d", "x": 1}, answer, whole, answer)
+    assert made[0] == {"type": "message", "role": "system", "content": "d", "x": 1}
+    assert made[1]["id"].startswith("msg_")
+    assert made[1] == {**answer, "id": made[1]["id"], "status": "completed", "content": [
+        {"type": "output_text", "text": "a", "x": 1, "annotations": []}]}  # fmt: skip
+    assert made[2] == whole
+    assert made[3] == made[1]
+    call = {"type": "custom_tool_call", "call_id": "c", "name": "run", "input": ""}
+    assert {"id", "status"} <= set(inputs(kind, call)[0])
+
+
+# --- reasoning ---
+
+
+@pytest.mark.parametrize(
+    ("more", "wanted"),
+    [
+        ({"encrypted_content": "gAAAA", "x": 1}, "as it is"),
+        ({"content": [{"type": "reasoning_text", "text": "hm"}], "encrypted_content": "gAAAA"}, "as it is"),
+        ({"content": [{"type": "reasoning_text", "text": "hm"}]}, "left out"),
+        ({"encrypted_content": SEALED + "hm"}, "left out"),
+        ({}, "left out"),
+    ],
+)
+def test_a_server_that_reads_only_its_own_reasoning_gets_no_other(more: Event, wanted: str) -> None:
+    body, left_out = told(profiles()["openai"], {**REASONING, **more})
+    assert body["input"][:-1] == ([{**REASONING, **more}] if wanted == "as it is" else [])
+    assert left_out == ([] if wanted == "as it is" else [LeftOut("reasoning", "text")])
+
+
+def test_reasoning_that_was_sealed_here_is_opened_for_other_servers() -> None:
+    sealed = {**REASONING, "encrypted_content": SEALED + "hm"}
+    opened = {**REASONING, "content": [{"type": "reasoning_text", "text": "hm"}]}
+    for name in ("generic", "vllm", "llamacpp"):
+        assert inputs(profiles()[name], sealed) == [opened]
+        assert inputs(profiles()[name], {**sealed, "content": opened["content"]}) == [opened]
+        assert inputs(profiles()[name], opened) == [opened]
+
+
+def test_reasoning_that_nobody_here_can_open_passes_where_it_is_taken() -> None:
+    foreign = {**REASONING, "encrypted_content": "gAAAA", "x": 1}
+    assert inputs(profiles()["generic"], foreign) == [foreign]
+    body, left_out = told(profile(b"sealed_reasoning = false\n"), foreign)
+    assert (len(body["input"]), left_out) == (1, [LeftOut("reasoning", "encrypted")])
+    summed = {**foreign, "summary": [{"type": "summary_text", "text": "in short"}]}
+    (made,) = inputs(profile(b"sealed_reasoning = false\n"), summed)
+    assert made["content"] == [{"type": "reasoning_text", "text": "in short"}]
+    assert "encrypted_content" not in made
+
+
+# --- fields ---
+
+
+def test_a_server_that_takes_only_some_fields_gets_no_others() -> None:
+    kind = profile(b'fields = ["temperature", "tools"]\ndeveloper = "system"\n')
+    body, left_out = told(
+        kind, temperature=0.5, top_p=0.9, metadata={"a": "b"}, user="u", include=["x"], truncation="disabled",
+        instructions="Be brief.", reasoning={"effort": "low", "summary": "auto"}, x_new=1, tools=[FUNCTION],
+        text={"format": {"type": "text"}, "verbosity": "low"}, parallel_tool_calls=True, tool_choice="auto",
+    )  # fmt: skip
+    assert set(body) == {"model", "input", "stream", "temperature", "tools"}
+    assert body["input"][0] == {"type": "message", "role": "system", "content": "Be brief."}
+    names = ["top_p", "reasoning.effort", "x_new", "text.verbosity"]
+    assert left_out == [LeftOut("field", name) for name in names]
+
+
+def test_a_template_of_another_server_cannot_be_left_out() -> None:
+    with pytest.raises(LooplineError) as raised:
+        told(profile(b'fields = ["temperature"]\n'), prompt={"id": "pmpt_1"})
+    assert raised.value.param == "prompt"
+
+
+def test_fields_that_a_server_takes_and_does_not_obey_are_said_to_be() -> None:
+    kind = profile(b'ignored = ["text.format", "truncation", "reasoning.effort"]\n')
+    schema = {"type": "json_schema", "name": "s", "schema": {}}
+    body, left_out = told(kind, text={"format": schema}, truncation="disabled", reasoning={"effort": "low"})
+    assert body["text"] == {"format": schema}
+    assert left_out == [LeftOut("field", "text.format"), LeftOut("field", "reasoning.effort")]
+
+
+def test_fragments_are_kept_only_where_encoding_is_work() -> None:
+    kept = {name: responses(profile=name).keeps_fragments for name in ("generic", "openai", "vllm", "llamacpp")}
+    assert kept == {"generic": False, "openai": False, "vllm": True, "llamacpp": True}
+    assert responses(profile="vllm").encoding != responses(profile="llamacpp").encoding
+
+
+def test_an_item_that_is_none_is_named() -> None:
+    made = translator(create(), profile())
+    with pytest.raises(LooplineError) as raised:
+        made.encode(
+            items({"type": "message", "role": "user"}, {"type": "custom_tool_call", "call_id": "c", "input": 7})
+        )
+    assert raised.value.param == "input[1]"
