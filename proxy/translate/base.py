@@ -79,8 +79,10 @@ def counted(
 ) -> Tokens | None:
     """An upstream's counts as numbers of tokens: negative ones are 0; with an absurd one, nothing is known."""
     made = Tokens(*(max(0, count or 0) for count in (tokens_in, cached, tokens_out, reasoning)))
-    made.total = made.input + made.output if total is None or total < 0 else total
-    largest = max(made.input + made.output, made.cached, made.reasoning, made.total)
+    if total == made.input + made.output + made.reasoning:
+        made.output += made.reasoning  # some count it beside the output
+    made.total = made.input + made.output
+    largest = max(made.total, made.cached, made.reasoning, total or 0)
     return made if largest <= _MAX_TOKENS else None
 
 

@@ -11,7 +11,7 @@ import msgspec
 from proxy.errors import Kind, LooplineError
 from proxy.translate.base import Tokens, counted
 from proxy.wire import server_events as events
-from proxy.wire.codec import NULL, Raw
+from proxy.wire.codec import NULL, Raw, encode
 from proxy.wire.items import Item, parse_item
 
 
@@ -112,6 +112,25 @@ def output_item(raw: Raw) -> Item:
         raise LooplineError(
             Kind.UPSTREAM_GARBLED, "The upstream sent an output item that is not valid.", cause=error.message
         ) from error
+
+
+class _Incomplete(msgspec.Struct, gc=False):
+    reason: str | None = None
+
+
+_DETAILS = msgspec.json.Decoder(_Incomplete | None)
+# Why an answer is incomplete (openai-python 3.57, IncompleteDetails).
+_REASONS = frozenset({"max_output_tokens", "max_messages", "content_filter", "steered"})
+
+
+def incomplete_details(raw: Raw) -> bytes:
+    """Why an answer is incomplete; where the upstream does not say so in the API's words, by length."""
+    try:
+        details = _DETAILS.decode(raw)
+    except (msgspec.DecodeError, RecursionError):
+        details = None
+    known = details is not None and details.reason in _REASONS
+    return b'{"reason":%b}' % encode(details.reason if details is not None and known else "max_output_tokens")
 
 
 def read_usage(raw: Raw) -> tuple[bytes, Tokens | None]:

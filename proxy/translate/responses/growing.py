@@ -64,12 +64,16 @@ class Source:
         self.waiting: list[tuple[Event, bytes]] = []
         self.has_output = self.is_done = self.is_closed = False
 
-    def finish(self, members: dict[str, Raw], raw: bytes) -> None:
-        """The item, as the upstream says in the end that it is."""
-        self.raw = raw
+    def announce(self, members: dict[str, Raw]) -> None:
+        """What the upstream says of the whole item, before or after its first events."""
         self.members = {**self.members, **members}
         self.name = self.name or _plain(members.get("name"))
         self.call_id = self.call_id or _plain(members.get("call_id"))
+
+    def finish(self, members: dict[str, Raw], raw: bytes) -> None:
+        """The item, as the upstream says in the end that it is."""
+        self.raw = raw
+        self.announce(members)
         self.is_done = self.has_output = True
 
     def owed(self, key: Key, text: str) -> str:
@@ -130,7 +134,10 @@ def kept(source: Source) -> tuple[str, bytes, dict[str, Any]]:
     """Id, prefix and members of an item, without those that say nothing."""
     prefix, always = _MINTED.get(source.kind, (b"item", {}))
     told = {name: value for name, value in source.members.items() if not _says_nothing(name, value)}
-    return source.item_id or "", prefix, {"type": source.kind, "id": "", **always, **told}
+    made = {"type": source.kind, "id": "", **always, **told}
+    if source.kind == "message":
+        made["role"] = "assistant"
+    return source.item_id or "", prefix, made
 
 
 def _says_nothing(name: str, value: Raw) -> bool:
@@ -171,7 +178,6 @@ class PartsItem:
         wanted, prefix, members = kept(source)
         self._id = self._sink.own_id(wanted, prefix)
         self._index = index
-        self._role = members.get("role")
         self._at = b'"item_id":%b,"output_index":%d' % (encode(self._id), index)
         self._parts: list[dict[str, Any]] = []
         self._open: _Part | None = None
@@ -280,11 +286,19 @@ class PartsItem:
         if part is None:
             return
         whole = part.whole()
+        self._tell_annotations(part, whole.get("annotations"))
         extra = b',"logprobs":[]' if part.kind == "output_text" else b""
         told = b'%b,"%b":%b%b' % (self._place(), part.member.encode(), encode(whole[part.member]), extra)
         self._sink.say(f"{part.events}.done", told)
         self._sink.say("response.content_part.done", b'%b,"part":%b' % (self._place(), encode(whole)))
         self._parts.append(whole)
+
+    def _tell_annotations(self, part: _Part, annotations: Any) -> None:
+        """Those that the upstream showed only in the whole part."""
+        listed = RAWS.decode(annotations) if isinstance(annotations, Raw) else annotations or []
+        for number, annotation in enumerate(listed[len(part.annotations) :], len(part.annotations)):
+            at = b'%b,"annotation_index":%d,"annotation":%b' % (self._place(), number, bytes(annotation))
+            self._sink.say(f"{part.events}.annotation.added", at)
 
     def close(self, status: bytes) -> bytes | None:
         for key, raw in enumerate(self.source.parts()):
@@ -296,8 +310,6 @@ class PartsItem:
             members["content"] = self._parts
         if self.source.kind == "message" or "status" in members or status != COMPLETED:
             members["status"] = status.decode()
-        if self._role is not None:
-            members["role"] = self._role
         if self.source.kind == "reasoning":
             self._finish_reasoning(members)
         item = encode(members)
@@ -309,6 +321,8 @@ class PartsItem:
             texts = ("".join(self._summary[key]) for key in sorted(self._summary))
             members["summary"] = [{"type": "summary_text", "text": text} for text in texts]
         thought = "".join(part["text"] for part in self._parts if part.get("type") == "reasoning_text")
+        if _plain(members.get("encrypted_content")) == "":
+            members.pop("encrypted_content", None)  # it is no text, which would not be taken back
         if self._making.seal is not None and thought and not is_sealed(members.get("encrypted_content", NULL)):
             members["encrypted_content"] = self._making.seal(thought)
 

@@ -142,16 +142,24 @@ class Repaired:
         item_id = text_of(members.get("id", NULL))
         at = event.output_index
         known = self._by_id.get(item_id) if item_id or at is None else self._by_index.get(at)
-        is_told = known is not None and not known.is_done and known.kind == item.kind
-        if not is_told or (at is not None and self._by_index.get(at) is not known):
+        if (
+            known is None
+            or known.is_done
+            or known.kind != item.kind
+            or (at is not None and self._by_index.get(at, known) is not known)
+        ):
             self._new(item.kind, members, at)
-            self._release()
+        else:  # its events came before it
+            known.announce(members)
+            if at is not None:
+                self._by_index[at] = known
+        self._release()
 
     def _done(self, event: Event) -> None:
         item = output_item(event.item)
         members = MEMBERS.decode(item.raw)
         for source in self._candidates(event, item.kind, text_of(members.get("id", NULL))):
-            if source.kind == item.kind and not source.is_done and source.call_id == (item.call_id or ""):
+            if source.kind == item.kind and not source.is_done and source.call_id in ("", item.call_id or ""):
                 break
             if source.raw == item.raw:
                 return  # told twice

@@ -17,7 +17,7 @@ from proxy.translate.base import STEERED, Body, Brief, Result
 from proxy.translate.failures import stream_error
 from proxy.translate.intake import Intake
 from proxy.translate.left_out import LeftOut
-from proxy.translate.responses.events import EVENT, RESPONSE, Event, Response, read_usage
+from proxy.translate.responses.events import EVENT, RESPONSE, Event, Response, incomplete_details, read_usage
 from proxy.translate.responses.fields import ResponseFields
 from proxy.translate.responses.items import ItemShaper
 from proxy.translate.responses.passing import Passed
@@ -33,7 +33,6 @@ _FAITHFUL_DELTA = b'{"type":"response.output_text.delta","sequence_number":%d,'
 # What an event may be called that we do not know: it stands in `event:` lines as it is.
 _NAME = re.compile(r"[\w.:/-]{1,128}")
 _STEERED = Raw(encode({"reason": STEERED}))
-_INCOMPLETE_BY_LENGTH = b'{"reason":"max_output_tokens"}'
 _INSTRUCTIONS = b'{"type":"message","role":"%b","content":%b}'
 
 
@@ -146,7 +145,7 @@ class ResponsesTranslator:
     def finish(self) -> list[bytes]:
         """The last events; see `Translator.finish`."""
         take = self._take_whole if self._intake.is_document else self._take
-        for payload in self._intake.end():
+        for payload in self._intake.end() if self._final is None else ():
             try:
                 take(payload)
             except LooplineError as error:
@@ -169,13 +168,12 @@ class ResponsesTranslator:
         """The answer; see `Translator.result`."""
         final = self._final or Response()
         incomplete = self._is_cut(final) or self._answer.is_cut
-        details = bytes(final.incomplete_details)
         usage, tokens = read_usage(final.usage)
         return Result(
             items=tuple(self._answer.items),
             output=self.partial(),
             status=b"incomplete" if incomplete else b"completed",
-            incomplete=(details if details != b"null" else _INCOMPLETE_BY_LENGTH) if incomplete else b"null",
+            incomplete=incomplete_details(final.incomplete_details) if incomplete else b"null",
             usage=usage,
             tokens=tokens,
             upstream_id=self._upstream_id,

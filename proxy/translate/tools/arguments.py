@@ -1,14 +1,13 @@
-"""Earlier calls and their outputs, as calls of the functions that their tools were told to the model as.
+"""Earlier calls as calls of the functions that their tools were told to the model as.
 
-The reverse of answer/calls.py: what the client knows as a custom, shell or patch call is a function call upstream, and what
-the client answered is that function's output. Source: API reference, Responses, input items; openai-python 3.57,
-types/responses/response_input_item_param.
+The reverse of answer/calls.py: a call has the arguments that its function was given (tools/kinds.py), whatever its item
+is. Source: API reference, Responses, input items; openai-python 3.57, types/responses/response_input_item_param.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -16,7 +15,7 @@ from proxy.translate.tools.kinds import INPUT
 from proxy.translate.tools.listed import Tools
 from proxy.wire.codec import NULL, Raw, decode, encode, is_null
 
-# Call → the kind of tool it calls. The same for what answers it.
+# Call → the kind of tool it calls.
 TOOL_OF_CALL: Mapping[str, str] = {
     "function_call": "function",
     "custom_tool_call": "custom",
@@ -24,15 +23,25 @@ TOOL_OF_CALL: Mapping[str, str] = {
     "local_shell_call": "local_shell",
     "apply_patch_call": "apply_patch",
     "tool_search_call": "tool_search",
+    "computer_call": "computer",
+    "program": "program",
 }
-TOOL_OF_OUTPUT: Mapping[str, str] = {
-    "function_call_output": "function",
-    "custom_tool_call_output": "custom",
-    "shell_call_output": "shell",
-    "local_shell_call_output": "local_shell",
-    "apply_patch_call_output": "apply_patch",
-    "tool_search_output": "tool_search",
-}
+
+
+class Call(NamedTuple):
+    """An earlier call: its id, the upstream name of its tool, its arguments (the text of a JSON object).
+
+    `call_id` is None for a search of its server's own, which nobody can answer.
+    """
+
+    call_id: str | None
+    name: str
+    arguments: str
+
+
+def read_call(kind: str, raw: bytes, param: str, tools: Tools) -> Call:
+    """A call whose item is of `kind` (of `TOOL_OF_CALL`). Raises `LooplineError` (invalid_request) naming `param`."""
+    return _READERS[kind](raw, param, tools)
 
 
 def json_object(arguments: str) -> str:
@@ -42,164 +51,143 @@ def json_object(arguments: str) -> str:
             return arguments
     except (msgspec.DecodeError, RecursionError):
         pass
-    return encode({"arguments": arguments}).decode() if arguments.strip() else "{}"
+    return _json({"arguments": arguments}) if arguments.strip() else "{}"
 
 
-class _Call(msgspec.Struct, gc=False):
-    call_id: str | None = None
-    id: str | None = None
-    name: str | None = None
-    namespace: str | None = None
-    arguments: Raw = NULL
-    input: str = ""
-    action: dict[str, Raw] | None = None
-    operation: dict[str, Raw] | None = None
-
-
-class _Outcome(msgspec.Struct, gc=False):
-    type: str = "exit"
-    exit_code: int | None = None
-
-
-class _Ran(msgspec.Struct, gc=False):
-    outcome: _Outcome | None = None
-    stdout: str | None = None
-    stderr: str | None = None
-
-
-class _Found(msgspec.Struct, gc=False):
-    type: str = ""
-    name: str | None = None
-    description: str | None = None
-    tools: list[_Found] | None = None
-
-
-class _Output(msgspec.Struct, gc=False):
-    call_id: str | None = None
-    id: str | None = None
-    output: Raw = NULL
-    status: str | None = None
-    tools: list[_Found] | None = None
-
-
-_CALL = msgspec.json.Decoder(_Call)
-_OUTPUT = msgspec.json.Decoder(_Output)
-_SAID = msgspec.json.Decoder(str | list[Raw])
-_TEXT = msgspec.json.Decoder(str)
-_RAN: msgspec.json.Decoder[list[_Ran]] = msgspec.json.Decoder(list[_Ran])
-
-
-class Call(NamedTuple):
-    """An earlier call: its id (None: nobody can answer it), the upstream name of its tool, its arguments' text."""
-
-    call_id: str | None
+class _FunctionCall(msgspec.Struct):
+    call_id: str
     name: str
-    arguments: str
+    arguments: str = ""
+    namespace: str | None = None
 
 
-class Output(NamedTuple):
-    """What answers a call: a text, or parts undecoded."""
-
-    call_id: str | None
-    output: str | list[Raw]
-
-
-def read_call(kind: str, raw: bytes, param: str, tools: Tools) -> Call:
-    """A call whose item is of `kind` (of `TOOL_OF_CALL`). Raises `LooplineError` (invalid_request) naming `param`."""
-    call = decode(_CALL, raw, f"'{param}'", param)
-    tool = TOOL_OF_CALL[kind]
-    name = tools.name_of(tool, call.name or tool, call.namespace)
-    # A local shell's call is named by its item's id where it has no call id.
-    return Call(call.call_id or (call.id if kind == "local_shell_call" else None), name, _ARGUMENTS[kind](call, param))
+class _CustomCall(msgspec.Struct):
+    call_id: str
+    name: str
+    input: str = ""
+    namespace: str | None = None
 
 
-def read_output(kind: str, raw: bytes, param: str, tools: Tools) -> Output:
-    """What answers a call, of `kind` (of `TOOL_OF_OUTPUT`). Raises `LooplineError` (invalid_request)."""
-    output = decode(_OUTPUT, raw, f"'{param}'", param)
-    call_id = output.call_id or (output.id if kind == "local_shell_call_output" else None)
-    return Output(call_id, _OUTPUTS[kind](output, param, tools))
+class _ShellAction(msgspec.Struct, omit_defaults=True):
+    commands: list[str]
+    timeout_ms: int | None = None
+    max_output_length: int | None = None
 
 
-def _function(call: _Call, param: str) -> str:
-    return "" if is_null(call.arguments) else decode(_TEXT, call.arguments, f"'{param}.arguments'", param)
+class _LocalShellAction(msgspec.Struct, omit_defaults=True):
+    command: list[str]
+    working_directory: str | None = None
+    timeout_ms: int | None = None
+    env: dict[str, str] | None = None
+    user: str | None = None
 
 
-def _custom(call: _Call, param: str) -> str:
-    return _text({INPUT: call.input})
+class _Operation(msgspec.Struct, omit_defaults=True):
+    type: str
+    path: str
+    diff: str | None = None
 
 
-def _members_of(member: str, names: tuple[str, ...]) -> Callable[[_Call, str], str]:
-    def arguments(call: _Call, param: str) -> str:
-        members: dict[str, Raw] = getattr(call, member) or {}
-        return _text({name: members[name] for name in names if name in members and not is_null(members[name])})
-
-    return arguments
+class _ShellCall(msgspec.Struct):
+    call_id: str
+    action: _ShellAction
 
 
-def _tool_search(call: _Call, param: str) -> str:
-    if bytes(call.arguments)[:1] == b'"':
-        return decode(_TEXT, call.arguments, f"'{param}.arguments'", param)
-    return "{}" if is_null(call.arguments) else bytes(call.arguments).decode()
+class _LocalShellCall(msgspec.Struct):
+    call_id: str
+    action: _LocalShellAction
 
 
-def _text(value: Any) -> str:
+class _PatchCall(msgspec.Struct):
+    call_id: str
+    operation: _Operation
+
+
+class _SearchCall(msgspec.Struct):
+    call_id: str | None = None
+    execution: str | None = None
+    arguments: Raw = NULL
+
+
+class _ComputerCall(msgspec.Struct):
+    call_id: str
+    action: Raw = NULL
+    actions: Raw = NULL
+
+
+class _Program(msgspec.Struct):
+    call_id: str
+    code: str = ""
+
+
+_FUNCTION_CALL = msgspec.json.Decoder(_FunctionCall)
+_CUSTOM_CALL = msgspec.json.Decoder(_CustomCall)
+_SHELL_CALL = msgspec.json.Decoder(_ShellCall)
+_LOCAL_SHELL_CALL = msgspec.json.Decoder(_LocalShellCall)
+_PATCH_CALL = msgspec.json.Decoder(_PatchCall)
+_SEARCH_CALL = msgspec.json.Decoder(_SearchCall)
+_COMPUTER_CALL = msgspec.json.Decoder(_ComputerCall)
+_PROGRAM = msgspec.json.Decoder(_Program)
+_TEXT = msgspec.json.Decoder(str)
+
+
+def _function(raw: bytes, param: str, tools: Tools) -> Call:
+    call = decode(_FUNCTION_CALL, raw, f"'{param}'", param)
+    return Call(call.call_id, tools.name_of("function", call.name, call.namespace), json_object(call.arguments))
+
+
+def _custom(raw: bytes, param: str, tools: Tools) -> Call:
+    call = decode(_CUSTOM_CALL, raw, f"'{param}'", param)
+    return Call(call.call_id, tools.name_of("custom", call.name, call.namespace), _json({INPUT: call.input}))
+
+
+def _shell(raw: bytes, param: str, tools: Tools) -> Call:
+    call = decode(_SHELL_CALL, raw, f"'{param}'", param)
+    return Call(call.call_id, tools.name_of("shell", "shell"), _json(call.action))
+
+
+def _local_shell(raw: bytes, param: str, tools: Tools) -> Call:
+    call = decode(_LOCAL_SHELL_CALL, raw, f"'{param}'", param)
+    call.action.env = call.action.env or None
+    return Call(call.call_id, tools.name_of("local_shell", "local_shell"), _json(call.action))
+
+
+def _patch(raw: bytes, param: str, tools: Tools) -> Call:
+    call = decode(_PATCH_CALL, raw, f"'{param}'", param)
+    return Call(call.call_id, tools.name_of("apply_patch", "apply_patch"), _json(call.operation))
+
+
+def _search(raw: bytes, param: str, tools: Tools) -> Call:
+    call = decode(_SEARCH_CALL, raw, f"'{param}'", param)
+    text = "{}" if is_null(call.arguments) else bytes(call.arguments).decode()
+    if text.startswith('"'):
+        text = decode(_TEXT, call.arguments, f"'{param}.arguments'", param)
+    call_id = None if call.execution == "server" else call.call_id
+    return Call(call_id, tools.name_of("tool_search", "tool_search"), json_object(text))
+
+
+def _computer(raw: bytes, param: str, tools: Tools) -> Call:
+    call = decode(_COMPUTER_CALL, raw, f"'{param}'", param)
+    given = {name: getattr(call, name) for name in ("action", "actions") if not is_null(getattr(call, name))}
+    return Call(call.call_id, tools.name_of("computer", "computer"), _json(given))
+
+
+def _program(raw: bytes, param: str, tools: Tools) -> Call:
+    call = decode(_PROGRAM, raw, f"'{param}'", param)
+    return Call(call.call_id, tools.name_of("program", "program"), _json({"code": call.code}))
+
+
+def _json(value: object) -> str:
     return encode(value).decode()
 
 
-# The members are those that tools/kinds.py declares.
-_ARGUMENTS: Mapping[str, Callable[[_Call, str], str]] = {
+_READERS: Mapping[str, Callable[[bytes, str, Tools], Call]] = {
     "function_call": _function,
     "custom_tool_call": _custom,
-    "shell_call": _members_of("action", ("commands", "timeout_ms", "max_output_length")),
-    "local_shell_call": _members_of("action", ("command", "working_directory", "timeout_ms", "env")),
-    "apply_patch_call": _members_of("operation", ("type", "path", "diff")),
-    "tool_search_call": _tool_search,
-}
-
-
-def _said(output: _Output, param: str, tools: Tools) -> str | list[Raw]:
-    return "" if is_null(output.output) else decode(_SAID, output.output, f"'{param}.output'", f"{param}.output")
-
-
-def _patched(output: _Output, param: str, tools: Tools) -> str | list[Raw]:
-    said = _said(output, param, tools)
-    return f"{output.status or 'completed'}\n{said}".strip() if isinstance(said, str) else said
-
-
-def _ran(output: _Output, param: str, tools: Tools) -> str | list[Raw]:
-    if bytes(output.output)[:1] != b"[":
-        return _said(output, param, tools)
-    runs = decode(_RAN, output.output, f"'{param}.output'", f"{param}.output")
-    return "\n\n".join(_one_run(run) for run in runs)
-
-
-def _one_run(ran: _Ran) -> str:
-    """What one command gave, readable: an exit code alone says least, so it comes last."""
-    said = [f"{name}:\n{text}" for name, text in (("stdout", ran.stdout), ("stderr", ran.stderr)) if text]
-    if ran.outcome is not None:
-        code = ran.outcome.exit_code
-        said.append(f"exit code: {code}" if code is not None else f"outcome: {ran.outcome.type}")
-    return "\n".join(said)
-
-
-def _found(output: _Output, param: str, tools: Tools) -> str:
-    lines = [line for tool in output.tools or () for line in _lines(tool, tools, None)]
-    return "Tools found:\n" + "\n".join(lines) if lines else "No tools found."
-
-
-def _lines(tool: _Found, tools: Tools, namespace: str | None) -> list[str]:
-    """A line for each tool, by the name that the model is to call it by."""
-    if tool.tools is not None:
-        return [line for each in tool.tools for line in _lines(each, tools, tool.name)]
-    name = tools.name_of(tool.type, tool.name or tool.type, namespace)
-    return [f"- {name}: {tool.description}" if tool.description else f"- {name}"]
-
-
-_OUTPUTS: Mapping[str, Callable[[_Output, str, Tools], str | list[Raw]]] = {
-    "function_call_output": _said,
-    "custom_tool_call_output": _said,
-    "shell_call_output": _ran,
-    "local_shell_call_output": _said,
-    "apply_patch_call_output": _patched,
-    "tool_search_output": _found,
+    "shell_call": _shell,
+    "local_shell_call": _local_shell,
+    "apply_patch_call": _patch,
+    "tool_search_call": _search,
+    "computer_call": _computer,
+    "program": _program,
 }

@@ -19,7 +19,7 @@ from tests.conformance.schema import check_turn
 from tests.unit.strategies import cuts
 from tests.unit.translate.turns import SEED, Event, brief, create, output, play, responses, sse, text
 
-CAPTURED = Path(__file__).parents[2] / "golden" / "captured" / "streams"
+CAPTURED = Path(__file__).parents[3] / "golden" / "captured" / "streams"
 STREAMS = sorted(CAPTURED.glob("*-responses-*.*"))
 FUNCTION: Event = {"type": "function", "name": "f"}
 CUSTOM: Event = {"type": "custom", "name": "run"}
