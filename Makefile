@@ -69,8 +69,9 @@ format: $(STAMP) ## Format and fix what can be fixed
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-docs: $(STAMP) ## Write the tables of docs/upstreams.md from the profiles
+docs: $(STAMP) ## Write the tables of docs/upstreams.md from the profiles and the golden corpus
 	$(BIN)/python -m proxy.tools.profile_table docs/upstreams.md
+	$(BIN)/python -m tests.golden.features docs/upstreams.md
 
 golden: $(STAMP) ## Write the golden corpus anew from what the code does now: read the diff
 	$(BIN)/python -m tests.golden.corpus

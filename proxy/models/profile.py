@@ -82,24 +82,29 @@ class Chat(_Table, frozen=True, kw_only=True):
 class Responses(_Table, frozen=True, kw_only=True):
     """How the server wants `POST /responses`, and what is wrong with its answers.
 
-    `tools` and `items` are the types it takes as they are (`*`: all); the others become functions and their calls.
-    `fields` are the only members it takes beside `model`, `input`, `stream` (`*`: all). `ignored` are members that it
-    takes and does not obey (`reasoning.effort` for a nested one): they are sent, and the client is told.
+    `tools` and `items` are the types it takes as they are (`*`: all); the others become functions and their calls. One
+    that lists items is also told every answer as one text, and arguments that are no JSON object inside one; one that
+    lists tools gets no member of a function that is null. `fields` are the only members it takes beside `model`,
+    `input`, `stream` (`*`: all), `refused` those that it does not take although it takes all others. `includes` are
+    the only values of `include` that it knows (`*`: all). `ignored` are members that it takes and does not obey
+    (`reasoning.effort` for a nested one): they are sent, and the client is told.
     `bare_reasoning` is false where a reasoning item without encrypted content is refused, `sealed_reasoning` where one
-    is that has no text in `content`. `needs_type` means that a message without `type` is refused, `needs_status` that
-    assistant messages need `id` and `status`. `hides_length` means that an answer cut by length is reported as
+    is that has no text in `content`. `needs_status` means that assistant messages need `id` and `status`, `needs_detail`
+    that images need `detail`. `hides_length` means that an answer cut by length is reported as
     completed. `faithful` means that its stream has right ids, indices and sequence numbers: deltas pass undecoded.
     """
 
     tools: tuple[str, ...] = (EVERYTHING,)
     items: tuple[str, ...] = (EVERYTHING,)
     fields: tuple[str, ...] = (EVERYTHING,)
+    refused: tuple[str, ...] = ()
+    includes: tuple[str, ...] = (EVERYTHING,)
     ignored: tuple[str, ...] = ()
     developer: Literal["system", "developer"] = "developer"
     bare_reasoning: bool = True
     sealed_reasoning: bool = True
-    needs_type: bool = False
     needs_status: bool = False
+    needs_detail: bool = False
     hides_length: bool = False
     faithful: bool = False
 

@@ -7,8 +7,11 @@ writes them; a test compares.
 from __future__ import annotations
 
 import json
+import re
+import sys
 from collections.abc import Callable, Mapping
 from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from proxy.models.profile import profiles
@@ -58,9 +61,22 @@ def _member(*names: str) -> Callable[[Json], str]:
 
     def fate(made: Json) -> str:
         sent = [name for name in names if _has(made["body"], name)]
+        ignored = [name for name in sent if _IGNORED.get(name) in made.get("left_out", ())]
+        if ignored:
+            return f"`{sent[0]}`, ignored, said"
         return f"`{sent[0]}`" if sent else (LEFT_OUT if made.get("left_out") else "–")
 
     return fate
+
+
+# Member → how it is said that a server takes it and does not obey.
+_IGNORED = {
+    "parallel_tool_calls": "field parallel_tool_calls",
+    "response_format": "field text.format",
+    "text.format": "field text.format",
+    "text.verbosity": "field text.verbosity",
+    "top_logprobs": "field top_logprobs",
+}
 
 
 def _has(body: Json, path: str) -> bool:
@@ -215,5 +231,12 @@ def tables() -> str:
     return "\n".join(made)
 
 
+def rewritten(text: str) -> str:
+    """The document with its tables as they are now."""
+    marks = re.compile(r"(<!-- features -->\n).*?(<!-- end -->)", re.DOTALL)
+    return marks.sub(lambda found: found[1] + tables() + found[2], text)
+
+
 if __name__ == "__main__":
-    print(tables())
+    document = Path(sys.argv[1])
+    document.write_text(rewritten(document.read_text()))

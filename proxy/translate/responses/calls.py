@@ -129,7 +129,8 @@ class MappedCall:
             self._text("{}")
         if self._object.is_whole(self._said):
             status = COMPLETED
-        self._delta(self._writer.rest())
+        if status == COMPLETED:  # a piece of what was cut is no input
+            self._delta(self._writer.rest())
         ended = self._writer.ended(self._id, self._call_id, "".join(self._said), status)
         if ended is None:
             return None

@@ -16,7 +16,7 @@ from proxy.translate.left_out import LeftOut
 from proxy.translate.tools.choice import response_tools
 from proxy.translate.tools.listed import Tools, left_out_tools
 from proxy.wire.client_events import Create
-from proxy.wire.codec import Raw, decode, encode, is_null
+from proxy.wire.codec import NULL, Raw, decode, decode_array, encode, is_null
 from proxy.wire.items import Item
 
 # Members that are ours, or that mean nothing to an upstream that keeps no state.
@@ -59,6 +59,7 @@ _DEFAULTS: Mapping[str, bytes] = {
 }
 _NESTED = ("reasoning", "text")
 _OF_TOOLS = ("tools", "tool_choice")
+_LOGPROBS = "message.output_text.logprobs"
 
 
 class _Update(msgspec.Struct):
@@ -104,8 +105,21 @@ class ResponseFields:
             values[name] = encode({**(self._create.values.get(name) or {}), **members})
         return values
 
+    def _include(self, value: bytes) -> bytes:
+        """`include` without what the server does not know; empty for nothing. Log-probabilities alone are missed."""
+        if EVERYTHING in self._profile.includes:
+            return value
+        given = decode(_NAMES, value, "'include'", "include")
+        if _LOGPROBS in given and _LOGPROBS not in self._profile.includes:
+            self.left_out.append(LeftOut("field", _LOGPROBS))
+        known = [name for name in given if name in self._profile.includes]
+        return encode(known) if known else b""
+
     def _carry(self, name: str, value: bytes) -> None:
-        if takes(self._profile.fields, name):
+        value = self._include(value) if name == "include" else value
+        if not value:
+            return
+        if takes(self._profile.fields, name) and name not in self._profile.refused:
             self.members.append(b"%b:%b" % (encode(name), value))
             for path, inner in self._paths(name, value):
                 if path in self._profile.ignored:
@@ -140,10 +154,25 @@ class ResponseFields:
         self.left_out += left_out_tools(tools, self._profile.tools)
         for member in response_tools(tools, self._create.raw("tool_choice"), self._profile.tools, named=named):
             name, _, value = member.partition(b":")
-            self._carry(name.decode().strip('"'), value)
+            self._carry(name.decode().strip('"'), _without_nulls(value) if b"null" in value else value)
+
+
+def _without_nulls(tools: bytes) -> bytes:
+    """Functions without members that are null: absent means the same, and some servers take no null."""
+    if not tools.startswith(b"["):
+        return tools  # a choice
+    return encode([_function(tool) for tool in decode_array(tools, "'tools'", "tools")])
+
+
+def _function(tool: Raw) -> Raw | dict[str, Raw]:
+    members = decode(_MEMBERS, tool, "'tools'", "tools")
+    if bytes(members.get("type", NULL)) != b'"function"' or not any(map(is_null, members.values())):
+        return tool
+    return {name: value for name, value in members.items() if not is_null(value)}
 
 
 _MEMBERS = msgspec.json.Decoder(dict[str, Raw])
+_NAMES = msgspec.json.Decoder(list[str])
 
 
 def _updated(lasting: Sequence[Item]) -> dict[str, dict[str, Any]]:

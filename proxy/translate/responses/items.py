@@ -6,7 +6,7 @@ ResponseInputItem; what each server takes says its profile.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -14,30 +14,24 @@ import xxhash
 
 from proxy.models.profile import EVERYTHING, Responses, takes
 from proxy.translate.left_out import LeftOut
-from proxy.translate.tools.arguments import TOOL_OF_CALL, TOOL_OF_OUTPUT, read_call, read_output
+from proxy.translate.responses.parts import IMAGE, PARTS, annotated, as_input, detailed, one_text, said
+from proxy.translate.tools.arguments import TOOL_OF_CALL, Call, read_call
+from proxy.translate.tools.hosted import HOSTED, read_hosted
 from proxy.translate.tools.listed import Tools
+from proxy.translate.tools.outputs import TOOL_OF_OUTPUT, Said, read_output
 from proxy.wire.codec import NULL, Raw, decode, encode, is_null
 from proxy.wire.items import Item
 
 # Items whose effect is in the request's own members instead (`Brief.lasting`).
 _LASTING = frozenset({"additional_tools", "configuration_update"})
-# Items of tools that their own server ran, and of states that it keeps: nothing for one that does not know them.
+# Items of what another server does and keeps: nothing for one that does not know them.
 _FOREIGN = frozenset(
     {
-        "web_search_call",
-        "file_search_call",
-        "code_interpreter_call",
-        "image_generation_call",
-        "computer_call",
-        "computer_call_output",
-        "mcp_call",
         "mcp_list_tools",
         "mcp_approval_request",
         "mcp_approval_response",
         "compaction",
         "compaction_trigger",
-        "program",
-        "program_output",
     }
 )
 
@@ -48,17 +42,21 @@ class _Reasoning(msgspec.Struct):
     summary: list[dict[str, Raw]] | None = None
 
 
-class _Message(msgspec.Struct):
-    role: str
+class _Answer(msgspec.Struct):
     id: Raw = NULL
     status: Raw = NULL
     content: Raw = NULL
 
 
+class _Content(msgspec.Struct):
+    content: Raw = NULL
+    output: Raw = NULL
+
+
 _REASONING = msgspec.json.Decoder(_Reasoning)
-_MESSAGE = msgspec.json.Decoder(_Message)
+_ANSWER = msgspec.json.Decoder(_Answer)
+_CONTENT = msgspec.json.Decoder(_Content)
 _MEMBERS = msgspec.json.Decoder(dict[str, Raw])
-_PARTS = msgspec.json.Decoder(list[dict[str, Raw]])
 
 
 class ItemShaper:
@@ -68,13 +66,17 @@ class ItemShaper:
         self._tools = tools
         self._profile = profile
         self._open_reasoning = open_reasoning
-        self._is_open = EVERYTHING in profile.items and EVERYTHING in profile.tools
+        self._is_listing = EVERYTHING not in profile.items
+        self._is_open = not self._is_listing and EVERYTHING in profile.tools
+        self._search = "{}"  # what a server's own search asked for, until its output comes
         self.left_out: list[LeftOut] = []
 
     @property
     def is_join(self) -> bool:
         """Do items pass as they are, but for reasoning?"""
-        return self._is_open and not self._profile.needs_status and self._profile.developer == "developer"
+        profile = self._profile
+        is_plain = not (profile.needs_status or profile.needs_detail)
+        return self._is_open and is_plain and profile.developer == "developer"
 
     def encode(self, items: Sequence[Item]) -> bytes:
         """Items joined by commas. Raises `LooplineError` (invalid_request) naming one that is none."""
@@ -86,18 +88,19 @@ class ItemShaper:
             return self._reasoning(item, param)
         if item.kind == "message":
             return self._message(item, param)
+        if item.kind in TOOL_OF_OUTPUT:
+            return self._output(item, param)
         if self._is_open:
             return item.raw
         if item.kind in TOOL_OF_CALL:
             return self._call(item, param)
-        if item.kind in TOOL_OF_OUTPUT:
-            return self._output(item, param)
-        if item.kind in _LASTING and item.kind not in self._profile.items:
-            return b""
-        if item.kind in _FOREIGN and not takes(self._profile.items, item.kind):
+        if takes(self._profile.items, item.kind) or item.kind not in {*HOSTED, *_LASTING, *_FOREIGN}:
+            return item.raw
+        if item.kind in HOSTED:
+            return self._hosted(item, param)
+        if item.kind in _FOREIGN:
             self.left_out.append(LeftOut("item", item.kind))
-            return b""
-        return item.raw
+        return b""
 
     def _is_taken(self, item: Item, tool: str) -> bool:
         """Does the server take this call or output as it is? Only where the tool was not told as a function."""
@@ -111,36 +114,57 @@ class ItemShaper:
             return item.raw
         call = read_call(item.kind, item.raw, param, self._tools)
         if call.call_id is None:
-            return self._without_id(item)
+            self._search = call.arguments
+            return b""
         if tool == "function":
-            return self._function_call(item, call.name, call.arguments, param)
-        made = {"type": "function_call", "call_id": call.call_id, "name": call.name, "arguments": call.arguments}
-        return encode({**made, **self._stated("fc", item)})
+            return self._function_call(item, call, param)
+        return self._made_call(item, call.call_id, call.name, call.arguments)
 
-    def _function_call(self, item: Item, name: str, arguments: str, param: str) -> bytes:
+    def _function_call(self, item: Item, call: Call, param: str) -> bytes:
         members = _members(item, param)
         changed: dict[str, Any] = {}
         space = members.pop("namespace", NULL)
-        if not is_null(space) or bytes(members.get("name", NULL)) != encode(name):
-            changed["name"] = name
-        if not arguments:
-            changed["arguments"] = "{}"
+        if not is_null(space) or bytes(members.get("name", NULL)) != encode(call.name):
+            changed["name"] = call.name
+        given = members.get("arguments", NULL)
+        if self._is_listing or is_null(given) or bytes(given) == b'""':
+            arguments = encode(call.arguments)
+            if bytes(given) != arguments:
+                changed["arguments"] = Raw(arguments)
         changed |= {each: value for each, value in self._stated("fc", item).items() if each not in members}
         return encode({**members, **changed}) if changed else item.raw
 
+    def _made_call(self, item: Item, call_id: str, name: str, arguments: str) -> bytes:
+        made = {"type": "function_call", "call_id": call_id, "name": name, "arguments": arguments}
+        return encode({**made, **self._stated("fc", item)})
+
     def _output(self, item: Item, param: str) -> bytes:
         tool = TOOL_OF_OUTPUT[item.kind]
-        if self._is_taken(item, tool) or tool == "function":
-            return item.raw
+        if self._is_open or self._is_taken(item, tool) or tool == "function":
+            return self._with_parts(item, "output", param)
         output = read_output(item.kind, item.raw, param, self._tools)
-        if output.call_id is None:
-            return self._without_id(item)
-        return encode({"type": "function_call_output", "call_id": output.call_id, "output": output.output})
+        if output.call_id is not None:
+            return self._made_output(output.call_id, output.output, param)
+        arguments, self._search = self._search, "{}"
+        return self._answered(item, self._tools.name_of(tool, tool), arguments, output.output, param)
 
-    def _without_id(self, item: Item) -> bytes:
-        """A call that its own server answered."""
-        self.left_out.append(LeftOut("item", item.kind))
-        return b""
+    def _made_output(self, call_id: str, output: Said, param: str) -> bytes:
+        given: Any = output
+        if not isinstance(output, str):
+            given = self._parts([decode(_MEMBERS, part, f"'{param}'", param) for part in output], "output")
+        return encode({"type": "function_call_output", "call_id": call_id, "output": given})
+
+    def _hosted(self, item: Item, param: str) -> bytes:
+        if item.unfinished:
+            return b""
+        ran = read_hosted(item.kind, item.raw, param, self._tools)
+        return self._answered(item, ran.name, ran.arguments, ran.output, param)
+
+    def _answered(self, item: Item, name: str, arguments: str, output: Said, param: str) -> bytes:
+        """A call that its own server answered, and the answer; the id is the same each time, so that caches hit."""
+        call_id = f"call_{xxhash.xxh3_128_hexdigest(item.raw)}"
+        call = self._made_call(item, call_id, name, arguments)
+        return call + b"," + self._made_output(call_id, output, param)
 
     def _stated(self, prefix: str, item: Item) -> dict[str, Any]:
         """The id and status that some servers want; the same each time, so that their caches hit."""
@@ -149,21 +173,44 @@ class ItemShaper:
         return {"id": f"{prefix}_{xxhash.xxh3_64_hexdigest(item.raw)}", "status": "completed"}
 
     def _message(self, item: Item, param: str) -> bytes:
-        is_mapped = item.role == "developer" and self._profile.developer != "developer"
-        is_answer = item.role == "assistant" and self._profile.needs_status
-        if not is_mapped and not is_answer:
+        if item.role == "assistant" and (self._is_listing or self._profile.needs_status):
+            return self._answer(item, param)
+        shaped = self._with_parts(item, "content", param)
+        if item.role != "developer" or self._profile.developer == "developer":
+            return shaped
+        return encode({**decode(_MEMBERS, shaped, f"'{param}'", param), "role": self._profile.developer})
+
+    def _answer(self, item: Item, param: str) -> bytes:
+        answer = decode(_ANSWER, item.raw, f"'{param}'", param)
+        if bytes(memoryview(answer.content)[:1]) != b"[":
+            is_empty = is_null(answer.content) or bytes(answer.content) == b'""'
+            return b"" if is_empty and self._is_listing else item.raw
+        given = decode(PARTS, answer.content, f"'{param}.content'", f"{param}.content")
+        parts = one_text(given, self.left_out) if self._is_listing else given
+        if not parts and self._is_listing:
+            return b""  # servers fail over an answer of nothing
+        stated = self._stated("msg", item)
+        changed: dict[str, Any] = {name: value for name, value in stated.items() if is_null(getattr(answer, name))}
+        parts = annotated(parts) if self._profile.needs_status else parts
+        if parts is not given:
+            changed["content"] = parts
+        return encode({**_members(item, param), **changed}) if changed else item.raw
+
+    def _with_parts(self, item: Item, member: str, param: str) -> bytes:
+        """A message or an output with its parts as the server takes them."""
+        is_lacking = self._profile.needs_detail and IMAGE in item.raw
+        if not is_lacking and not (self._is_listing and member == "output"):
             return item.raw
-        changed: dict[str, Any] = {"role": self._profile.developer} if is_mapped else {}
-        message = decode(_MESSAGE, item.raw, f"'{param}'", param)
-        if is_answer and bytes(memoryview(message.content)[:1]) == b"[":
-            stated = self._stated("msg", item)
-            changed = {name: value for name, value in stated.items() if is_null(getattr(message, name))}
-            parts = decode(_PARTS, message.content, f"'{param}.content'", f"{param}.content")
-            if any(_lacks_annotations(part) for part in parts):
-                changed["content"] = [_annotated(part) for part in parts]
-        if not changed:
+        content: Raw = getattr(decode(_CONTENT, item.raw, f"'{param}'", param), member)
+        if bytes(memoryview(content)[:1]) != b"[":
             return item.raw
-        return encode({**_members(item, param), **changed})
+        given = decode(PARTS, content, f"'{param}.{member}'", f"{param}.{member}")
+        parts = self._parts(given, member)
+        return item.raw if parts is given else encode({**_members(item, param), member: parts})
+
+    def _parts(self, parts: Sequence[dict[str, Raw]], member: str) -> Any:
+        shaped: Any = as_input(parts) if member == "output" and self._is_listing else parts
+        return detailed(shaped) if self._profile.needs_detail else shaped
 
     def _reasoning(self, item: Item, param: str) -> bytes:
         if b'"encrypted_content"' not in item.raw and self._takes_bare():
@@ -171,7 +218,7 @@ class ItemShaper:
         reasoning = decode(_REASONING, item.raw, f"'{param}'", param)
         sealed = reasoning.encrypted_content
         opened = self._open_reasoning(sealed) if sealed else None
-        text = _said(reasoning.content)
+        text = said(reasoning.content)
         if not self._profile.bare_reasoning:
             if opened is None and (sealed or (sealed is not None and not text)):
                 return item.raw
@@ -182,7 +229,7 @@ class ItemShaper:
             return item.raw
         if opened is None and (text or self._takes_bare()):
             return item.raw
-        return self._told(item, text or opened or _said(reasoning.summary), param, has_text=bool(text))
+        return self._told(item, text or opened or said(reasoning.summary), param, has_text=bool(text))
 
     def _takes_bare(self) -> bool:
         return self._profile.bare_reasoning and self._profile.sealed_reasoning
@@ -202,16 +249,3 @@ class ItemShaper:
 def _members(item: Item, param: str) -> dict[str, Any]:
     members: dict[str, Raw] = decode(_MEMBERS, item.raw, f"'{param}'", param)
     return {**members}
-
-
-def _said(parts: list[dict[str, Raw]] | None) -> str:
-    texts = (part["text"] for part in parts or () if bytes(memoryview(part.get("text", NULL))[:1]) == b'"')
-    return "".join(msgspec.json.decode(text, type=str) for text in texts)
-
-
-def _lacks_annotations(part: Mapping[str, Raw]) -> bool:
-    return bytes(part.get("type", NULL)) == b'"output_text"' and is_null(part.get("annotations", NULL))
-
-
-def _annotated(part: Mapping[str, Raw]) -> Mapping[str, Any]:
-    return {**part, "annotations": []} if _lacks_annotations(part) else part
