@@ -89,8 +89,8 @@ class Responses(_Table, frozen=True, kw_only=True):
     the only values of `include` that it knows (`*`: all). `ignored` are members that it takes and does not obey
     (`reasoning.effort` for a nested one): they are sent, and the client is told.
     `bare_reasoning` is false where a reasoning item without encrypted content is refused, `sealed_reasoning` where one
-    is that has no text in `content`. `needs_status` means that assistant messages need `id` and `status`, `needs_detail`
-    that images need `detail`. `hides_length` means that an answer cut by length is reported as
+    is that has no text in `content`. `needs_status` means that assistant messages need `id` and `status`,
+    `needs_detail` that images need `detail`. `hides_length` means that an answer cut by length is reported as
     completed. `faithful` means that its stream has right ids, indices and sequence numbers: deltas pass undecoded.
     """
 

@@ -10,6 +10,7 @@ import pytest
 
 from proxy.tools import embedded
 from tests.golden.corpus import DIALECTS, cases, create_of, requested
+from tests.unit.translate.turns import create
 
 pytestmark = [
     pytest.mark.real,
@@ -49,9 +50,9 @@ def asked(dialect: str) -> list[Asked]:
     """All that are neither answered nor refused by Loopline itself."""
     found = []
     for path in cases("requests"):
-        create = create_of(json.loads(path.read_text()))
-        made = requested(create, "llamacpp", dialect)
-        if create.generate and "body" in made:
+        given = create_of(json.loads(path.read_text()))
+        made = requested(given, "llamacpp", dialect)
+        if given.generate and "body" in made:
             found.append(Asked(path.stem, made["body"]))
     return found
 
@@ -86,18 +87,23 @@ async def test_every_request_of_the_corpus_is_taken(dialect: str, llama: embedde
     assert refused == {}
 
 
-async def test_a_sample_of_the_corpus_is_answered(llama: embedded.Embedded) -> None:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_sample_of_the_corpus_is_answered(dialect: str, llama: embedded.Embedded) -> None:
     root = llama.url.removesuffix("/v1")
     failed, answered = {}, 0
     async with aiohttp.ClientSession() as http:
         short = [
-            each for each in asked("chat") if not shows(each.body) and await _tokens(http, root, each) < MAX_TOKENS
+            each
+            for each in asked(dialect)
+            if not shows(each.body)
+            and (each.name, dialect) not in REFUSED
+            and await TOKENS[dialect](http, root, each) < MAX_TOKENS
         ]
         step = max(1, len(short) // ANSWERED)
         for each in short[::step][:ANSWERED]:
-            body = {**each.body, "max_tokens": 1, "stream": False}
+            body = {**each.body, LIMIT[dialect]: 1, "stream": False}
             body.pop("stream_options", None)
-            status, text = await post(http, f"{llama.url}/chat/completions", body)
+            status, text = await post(http, llama.url + ANSWER[dialect], body)
             answered += status == 200
             if status != 200:
                 failed[each.name] = f"{status} {text[:300]}"
@@ -105,10 +111,53 @@ async def test_a_sample_of_the_corpus_is_answered(llama: embedded.Embedded) -> N
     assert answered == ANSWERED
 
 
-async def _tokens(http: aiohttp.ClientSession, root: str, each: Asked) -> int:
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_what_it_would_refuse_is_mended(dialect: str, llama: embedded.Embedded) -> None:
+    made = requested(create(**MENDED), "llamacpp", dialect)
+    async with aiohttp.ClientSession() as http:
+        body = {**made["body"], LIMIT[dialect]: 1, "stream": False}
+        body.pop("stream_options", None)
+        status, text = await post(http, llama.url + ANSWER[dialect], body)
+    assert status == 200, text[:300]
+
+
+MENDED: dict[str, Any] = {
+    "input": [
+        {"role": "user", "content": "Call f."},
+        {"type": "function_call", "call_id": "c", "name": "f", "arguments": '{"a": '},
+        {"type": "function_call_output", "call_id": "c", "output": [{"type": "output_text", "text": "ok"}]},
+        {
+            "type": "message",
+            "role": "assistant",
+            "content": [
+                {"type": "output_text", "text": "Done.", "annotations": []},
+                {"type": "refusal", "refusal": "But no more."},
+            ],
+        },
+        {"type": "message", "role": "assistant", "content": []},
+        {"role": "user", "content": "Go on."},
+    ],
+    "tools": [{"type": "function", "name": "f", "description": None, "parameters": {"type": "object"}, "strict": None}],
+    "include": ["message.output_text.logprobs", "web_search_call.results"],
+    "top_logprobs": 2,
+}
+
+
+async def _chat_tokens(http: aiohttp.ClientSession, root: str, each: Asked) -> int:
     """The length of its prompt; a prompt that cannot be made is no prompt to answer."""
     status, text = await post(http, f"{root}/apply-template", each.body)
     if status != 200:
         return MAX_TOKENS
     _, counted = await post(http, f"{root}/tokenize", {"content": json.loads(text)["prompt"]})
     return len(json.loads(counted)["tokens"])
+
+
+async def _responses_tokens(http: aiohttp.ClientSession, root: str, each: Asked) -> int:
+    """The same of a Responses request."""
+    status, text = await post(http, root + READ["responses"], each.body)
+    return int(json.loads(text)["input_tokens"]) if status == 200 else MAX_TOKENS
+
+
+TOKENS = {"chat": _chat_tokens, "responses": _responses_tokens}
+ANSWER = {"chat": "/chat/completions", "responses": "/responses"}
+LIMIT = {"chat": "max_tokens", "responses": "max_output_tokens"}

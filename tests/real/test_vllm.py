@@ -24,6 +24,7 @@ from proxy.app import Loopline
 from proxy.settings import load
 from tests.golden.corpus import cases, create_of, requested
 from tests.program import environment, free_port
+from tests.unit.translate.turns import create
 from tests.wire_client import Recorded, WireClient, open_socket, user
 
 COMMAND = os.environ.get("LOOPLINE_VLLM", "")
@@ -169,9 +170,9 @@ def has_image(body: Any) -> bool:
 @pytest.mark.parametrize("name", [path.stem for path in cases("requests")])
 async def test_a_request_of_the_corpus_is_taken(name: str, dialect: str, vllm: Engine) -> None:
     (path,) = [path for path in cases("requests") if path.stem == name]
-    create = create_of(json.loads(path.read_text()))
-    made = requested(create, "vllm", dialect)
-    if not create.generate:
+    given = create_of(json.loads(path.read_text()))
+    made = requested(given, "vllm", dialect)
+    if not given.generate:
         return  # a warm-up is answered here
     if "body" not in made:
         assert 400 <= made["error"]["status"] < 500
@@ -183,6 +184,21 @@ async def test_a_request_of_the_corpus_is_taken(name: str, dialect: str, vllm: E
     else:
         assert status == 400
         assert words in text
+
+
+async def test_every_part_of_an_answer_is_read(vllm: Engine) -> None:
+    """It reads the first part alone, and fails over a refusal."""
+    lengths = []
+    for texts in (["Done."], ["Done.", "It rains in Oslo."], ["Done.", "It rains in Oslo.", ""]):
+        parts: list[Any] = [{"type": "output_text", "text": text, "annotations": []} for text in texts]
+        if len(parts) == 3:
+            parts[1] = {"type": "refusal", "refusal": texts[1]}
+        said = [{"role": "assistant", "content": parts}, user("Go on.")]
+        made = requested(create(input=said), "vllm", "responses")
+        status, text = await vllm.render("responses", made["body"])
+        assert status == 200, text[:1000]
+        lengths.append(len(json.loads(text)["token_ids"]))
+    assert lengths[0] < lengths[1] == lengths[2]
 
 
 # --- Live turns ------------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ import msgspec
 from proxy.errors import Kind, LooplineError
 from proxy.models.profile import Chat
 from proxy.translate.left_out import LeftOut
+from proxy.translate.settings_read import LOGPROBS, Nested, template_refusal, updates
 from proxy.wire.client_events import Create
 from proxy.wire.codec import NULL, Raw, decode, encode, is_null
 from proxy.wire.items import Item
@@ -40,7 +41,6 @@ _DEFAULTS: Mapping[str, tuple[Any, ...]] = {
     "frequency_penalty": (0,),
     "parallel_tool_calls": (True,),
 }
-_LOGPROBS = "message.output_text.logprobs"
 
 
 class ChatFields:
@@ -52,11 +52,7 @@ class ChatFields:
 
     def __init__(self, create: Create, profile: Chat, lasting: Sequence[Item] = (), *, has_tools: bool) -> None:
         if "prompt" in create.members:
-            raise LooplineError(
-                Kind.UNSUPPORTED_PARAMETER,
-                "'prompt' names a template that only its own server has; send its text as 'instructions'.",
-                param="prompt",
-            )
+            raise template_refusal()
         self._profile = profile
         self.members: list[bytes] = []
         self.left_out: list[LeftOut] = []
@@ -95,7 +91,7 @@ class ChatFields:
             return
         top = create.values.get("top_logprobs") or 0
         if not wants_logprobs(create, self._profile) or (has_tools and not self._profile.tool_logprobs):
-            self.left_out.append(LeftOut("field", "top_logprobs" if top else _LOGPROBS))
+            self.left_out.append(LeftOut("field", "top_logprobs" if top else LOGPROBS))
             return
         self.members.append(b'"logprobs":true')
         if top:
@@ -109,7 +105,7 @@ def wants_logprobs(create: Create, profile: Chat) -> bool:
 
 
 def _asks_for_logprobs(create: Create) -> bool:
-    return bool(create.values.get("top_logprobs")) or _LOGPROBS in (create.values.get("include") or ())
+    return bool(create.values.get("top_logprobs")) or LOGPROBS in (create.values.get("include") or ())
 
 
 def _is_default(path: str, value: bytes) -> bool:
@@ -117,20 +113,11 @@ def _is_default(path: str, value: bytes) -> bool:
     return defaults is not None and msgspec.json.decode(value) in defaults
 
 
-class _Update(msgspec.Struct):
-    reasoning: dict[str, Raw] | None = None
-    text: dict[str, Raw] | None = None
-
-
-_UPDATE = msgspec.json.Decoder(_Update)
-
-
 def _nested(create: Create, lasting: Sequence[Item]) -> dict[str, bytes]:
     """Settings inside `reasoning` and `text` by their path, as later `configuration_update` items have left them."""
     found: dict[str, bytes] = {}
-    updates = [decode(_UPDATE, item.raw, "'input'", "input") for item in lasting if item.kind == "configuration_update"]
-    given = _Update(create.values.get("reasoning"), create.values.get("text"))
-    for source in (given, *updates):
+    given = Nested(create.values.get("reasoning"), create.values.get("text"))
+    for source in (given, *updates(lasting)):
         for stem, members in (("reasoning", source.reasoning), ("text", source.text)):
             for name, value in (members or {}).items():
                 if not is_null(value):

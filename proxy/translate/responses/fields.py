@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from proxy.errors import Kind, LooplineError
 from proxy.models.profile import EVERYTHING, Profile, takes
 from proxy.translate.left_out import LeftOut
+from proxy.translate.settings_read import LOGPROBS, template_refusal, updates
 from proxy.translate.tools.choice import response_tools
 from proxy.translate.tools.listed import Tools, left_out_tools
 from proxy.wire.client_events import Create
@@ -59,19 +59,12 @@ _DEFAULTS: Mapping[str, bytes] = {
 }
 _NESTED = ("reasoning", "text")
 _OF_TOOLS = ("tools", "tool_choice")
-_LOGPROBS = "message.output_text.logprobs"
-
-
-class _Update(msgspec.Struct):
-    reasoning: dict[str, Raw] | None = None
-    text: dict[str, Raw] | None = None
 
 
 class _Format(msgspec.Struct):
     type: str = ""
 
 
-_UPDATE = msgspec.json.Decoder(_Update)
 _FORMAT = msgspec.json.Decoder(_Format)
 
 
@@ -110,8 +103,8 @@ class ResponseFields:
         if EVERYTHING in self._profile.includes:
             return value
         given = decode(_NAMES, value, "'include'", "include")
-        if _LOGPROBS in given and _LOGPROBS not in self._profile.includes:
-            self.left_out.append(LeftOut("field", _LOGPROBS))
+        if LOGPROBS in given and LOGPROBS not in self._profile.includes:
+            self.left_out.append(LeftOut("field", LOGPROBS))
         known = [name for name in given if name in self._profile.includes]
         return encode(known) if known else b""
 
@@ -127,11 +120,7 @@ class ResponseFields:
         elif name == "instructions":
             self.instructions = value
         elif name == "prompt":
-            raise LooplineError(
-                Kind.UNSUPPORTED_PARAMETER,
-                "'prompt' names a template that only its own server has; send its text as 'instructions'.",
-                param="prompt",
-            )
+            raise template_refusal()
         else:
             for path, inner in self._paths(name, value):
                 self._leave(path, inner)
@@ -178,11 +167,9 @@ _NAMES = msgspec.json.Decoder(list[str])
 def _updated(lasting: Sequence[Item]) -> dict[str, dict[str, Any]]:
     """What `configuration_update` items have made of `reasoning` and `text`."""
     found: dict[str, dict[str, Any]] = {}
-    for item in lasting:
-        if item.kind == "configuration_update":
-            update = decode(_UPDATE, item.raw, "'input'", "input")
-            for name in _NESTED:
-                members = getattr(update, name) or {}
-                if members:
-                    found.setdefault(name, {}).update(members)
+    for update in updates(lasting):
+        for name in _NESTED:
+            members = getattr(update, name) or {}
+            if members:
+                found.setdefault(name, {}).update(members)
     return found

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import xxhash
 
+from proxy.errors import Kind, LooplineError
 from proxy.models.profile import EVERYTHING, Responses, takes
 from proxy.translate.left_out import LeftOut
 from proxy.translate.responses.parts import IMAGE, PARTS, annotated, as_input, detailed, one_text, said
@@ -30,10 +31,14 @@ _FOREIGN = frozenset(
         "mcp_list_tools",
         "mcp_approval_request",
         "mcp_approval_response",
-        "compaction",
-        "compaction_trigger",
     }
 )
+# What stands for a whole conversation: without it the answer would be one with lost history.
+_NEEDED: Mapping[str, str] = {
+    "compaction": "only the server that made it can read it; send the items that it stands for.",
+    "compaction_trigger": "it cannot compact a conversation; leave the item out.",
+}
+_RESHAPED = HOSTED | _LASTING | _FOREIGN | _NEEDED.keys()
 
 
 class _Reasoning(msgspec.Struct):
@@ -94,10 +99,16 @@ class ItemShaper:
             return item.raw
         if item.kind in TOOL_OF_CALL:
             return self._call(item, param)
-        if takes(self._profile.items, item.kind) or item.kind not in {*HOSTED, *_LASTING, *_FOREIGN}:
+        if takes(self._profile.items, item.kind) or item.kind not in _RESHAPED:
             return item.raw
         if item.kind in HOSTED:
             return self._hosted(item, param)
+        if item.kind in _NEEDED:
+            raise LooplineError(
+                Kind.INVALID_REQUEST,
+                f"'{param}' is an item of type '{item.kind}', which this upstream cannot take: {_NEEDED[item.kind]}",
+                param=param,
+            )
         if item.kind in _FOREIGN:
             self.left_out.append(LeftOut("item", item.kind))
         return b""
@@ -121,7 +132,7 @@ class ItemShaper:
         return self._made_call(item, call.call_id, call.name, call.arguments)
 
     def _function_call(self, item: Item, call: Call, param: str) -> bytes:
-        members = _members(item, param)
+        members = _members(item.raw, param)
         changed: dict[str, Any] = {}
         space = members.pop("namespace", NULL)
         if not is_null(space) or bytes(members.get("name", NULL)) != encode(call.name):
@@ -178,7 +189,7 @@ class ItemShaper:
         shaped = self._with_parts(item, "content", param)
         if item.role != "developer" or self._profile.developer == "developer":
             return shaped
-        return encode({**decode(_MEMBERS, shaped, f"'{param}'", param), "role": self._profile.developer})
+        return encode({**_members(shaped, param), "role": self._profile.developer})
 
     def _answer(self, item: Item, param: str) -> bytes:
         answer = decode(_ANSWER, item.raw, f"'{param}'", param)
@@ -194,7 +205,7 @@ class ItemShaper:
         parts = annotated(parts) if self._profile.needs_status else parts
         if parts is not given:
             changed["content"] = parts
-        return encode({**_members(item, param), **changed}) if changed else item.raw
+        return encode({**_members(item.raw, param), **changed}) if changed else item.raw
 
     def _with_parts(self, item: Item, member: str, param: str) -> bytes:
         """A message or an output with its parts as the server takes them."""
@@ -206,7 +217,7 @@ class ItemShaper:
             return item.raw
         given = decode(PARTS, content, f"'{param}.{member}'", f"{param}.{member}")
         parts = self._parts(given, member)
-        return item.raw if parts is given else encode({**_members(item, param), member: parts})
+        return item.raw if parts is given else encode({**_members(item.raw, param), member: parts})
 
     def _parts(self, parts: Sequence[dict[str, Raw]], member: str) -> Any:
         shaped: Any = as_input(parts) if member == "output" and self._is_listing else parts
@@ -239,13 +250,13 @@ class ItemShaper:
         if not text:
             self.left_out.append(LeftOut("reasoning", "encrypted"))
             return b""
-        members = _members(item, param)
+        members = _members(item.raw, param)
         members.pop("encrypted_content", None)
         if not has_text:
             members["content"] = [{"type": "reasoning_text", "text": text}]
         return encode(members)
 
 
-def _members(item: Item, param: str) -> dict[str, Any]:
-    members: dict[str, Raw] = decode(_MEMBERS, item.raw, f"'{param}'", param)
+def _members(raw: bytes, param: str) -> dict[str, Any]:
+    members: dict[str, Raw] = decode(_MEMBERS, raw, f"'{param}'", param)
     return {**members}

@@ -31,7 +31,7 @@ def one_text(parts: Sequence[Mapping[str, Raw]], left_out: list[LeftOut]) -> Seq
         return parts
     for part in parts:
         if _text(part) is None:
-            left_out.append(LeftOut("part", msgspec.json.decode(_kind(part), strict=False) or "without a type"))
+            left_out.append(LeftOut("part", _kind(part).decode().strip('"')))
     text = said(parts)
     return [{"type": "output_text", "text": text, "annotations": []}] if text else []
 

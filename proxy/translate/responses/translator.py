@@ -104,7 +104,7 @@ class ResponsesTranslator:
         """The request; see `Translator.request`."""
         fields = ResponseFields(self._create, self._tools, self._brief.profile, self._brief.lasting)
         self.left_out = [*fields.left_out, *self._shaper.left_out]
-        parts = [*history, self.delta] if self.delta else list(history)
+        parts = [fragment for fragment in (*history, self.delta) if fragment]  # of some turns nothing is told
         if not parts and not self._create.members.keys() & {"prompt", "instructions"}:
             raise LooplineError(Kind.INVALID_REQUEST, "'input' must not be empty in a new conversation.", param="input")
         if fields.instructions is not None:

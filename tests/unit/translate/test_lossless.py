@@ -15,7 +15,8 @@ from tests.fuzz.harness import briefed, translator
 from tests.unit.strategies import TEXT, dumped, json_values
 from tests.unit.translate.turns import create
 
-PROFILES = ("generic", "openai", "xai")
+# Not xai: it refuses types that it does not know, so that requests are shaped for it.
+PROFILES = ("generic", "openai")
 # Ours: what they say is done here, or is not for the upstream.
 OURS = ("type", "model", "stream", "store", "previous_response_id", "client_metadata", "stream_id", "generate")
 # What has tests of its own, or is refused.
@@ -65,9 +66,9 @@ _KNOWN = st.one_of(
     st.builds(lambda more: {"type": "web_search_call", "id": "ws_1", "status": "completed", **more}, _MEMBERS),
 )
 _NEW = st.builds(lambda more: {"type": "x_new", **more}, _MEMBERS)
-_ITEMS = {"generic": _KNOWN | _NEW, "openai": _KNOWN | _NEW, "xai": _KNOWN}
+_ITEMS = {"generic": _KNOWN | _NEW, "openai": _KNOWN | _NEW}
 _SEARCH = st.builds(lambda more: {"type": "web_search", **more}, _MEMBERS)
-_TOOLS = {"generic": _SEARCH | _NEW, "openai": _SEARCH | _NEW, "xai": _SEARCH}
+_TOOLS = {"generic": _SEARCH | _NEW, "openai": _SEARCH | _NEW}
 
 
 @pytest.mark.parametrize("profile", PROFILES)

@@ -280,6 +280,23 @@ def test_a_custom_tools_input_streams_as_it_comes(profile: str) -> None:
     assert call["id"].startswith("ctc_")
 
 
+def test_a_custom_call_that_was_cut_before_its_input_has_none() -> None:
+    made = create(tools=TOOLS)
+    told = play(
+        responses(made, profile="vllm"),
+        [sse(
+            added("function_call", "fc_1", name="run", call_id="c1", arguments="", status="in_progress"),
+            said("function_call_arguments", '{"inp', "fc_1"),
+            {"type": "response.incomplete", "response": {"id": "up", "status": "incomplete"}},
+        )],
+        made,
+    )  # fmt: skip
+    check_turn(told)
+    (call,) = output(told)
+    assert (call["type"], call["input"], call["status"]) == ("custom_tool_call", "", "incomplete")
+    assert deltas(told) == []
+
+
 def test_a_function_in_a_namespace_gets_its_own_name_back() -> None:
     (call,) = output(called("geo__find", "{}"))
     assert (call["type"], call["name"], call["namespace"]) == ("function_call", "find", "geo")

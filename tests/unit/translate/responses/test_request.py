@@ -241,12 +241,74 @@ def test_a_call_that_was_cut_is_not_sent() -> None:
     assert inputs(profile(), cut) == []
 
 
-def test_items_of_tools_that_another_server_ran_are_left_out_and_said_to_be() -> None:
-    body, left_out = told(
-        profile(), {"type": "web_search_call", "id": "w"}, {"type": "tool_search_call", "arguments": {}, "id": "t"}
-    )
+@pytest.mark.parametrize(
+    ("item", "name", "arguments", "said"),
+    [
+        (
+            {"type": "web_search_call", "action": {"type": "search", "query": "q", "sources": [{"url": "u"}]}},
+            "web_search", {"type": "search", "query": "q"}, 'sources: [{"url": "u"}]',
+        ),
+        (
+            {"type": "mcp_call", "server_label": "git", "name": "log", "arguments": "", "output": "abc"},
+            "git__log", {}, "abc",
+        ),
+        (
+            {"type": "code_interpreter_call", "code": "1+1", "outputs": [{"type": "image", "url": "data:x"}]},
+            "code_interpreter", {"code": "1+1"}, [{"type": "input_image", "image_url": "data:x"}],
+        ),
+        (
+            {"type": "file_search_call", "queries": ["q"]},
+            "file_search", {"queries": ["q"]}, "(status completed; its results are not kept in the conversation)",
+        ),
+    ],
+)  # fmt: skip
+def test_what_another_server_ran_is_a_call_with_its_output(item: Event, name: str, arguments: Event, said: Any) -> None:
+    call, output = inputs(profile(), {"id": "x_1", **item})
+    assert (call["type"], call["name"], json.loads(call["arguments"])) == ("function_call", name, arguments)
+    assert output == {"type": "function_call_output", "call_id": call["call_id"], "output": said}
+    assert inputs(profile(), {"id": "x_1", **item}) == [call, output]
+    assert inputs(profile(), {"id": "x_1", **item, "status": "incomplete"}) == []
+
+
+def test_a_search_of_a_servers_own_is_a_call_with_what_it_found() -> None:
+    search = {"type": "tool_search_call", "execution": "server", "arguments": {"query": "w"}, "id": "t"}
+    found = {"type": "tool_search_output", "execution": "server", "id": "o", "tools": [FUNCTION]}
+    call, output = inputs(profile(), search, found)
+    assert (call["name"], json.loads(call["arguments"])) == ("tool_search", {"query": "w"})
+    assert output == {"type": "function_call_output", "call_id": call["call_id"], "output": "Tools found:\n- f"}
+
+
+def test_what_only_its_own_server_can_read_is_left_out_and_said_to_be() -> None:
+    body, left_out = told(profile(), {"type": "compaction", "encrypted_content": "g"}, {"type": "mcp_list_tools"})
     assert len(body["input"]) == 1
-    assert left_out == [LeftOut("item", "web_search_call"), LeftOut("item", "tool_search_call")]
+    assert left_out == [LeftOut("item", "compaction"), LeftOut("item", "mcp_list_tools")]
+
+
+def test_a_computers_screenshot_stays_an_image() -> None:
+    shot = {"type": "computer_screenshot", "image_url": "data:x", "detail": "original"}
+    call, output = inputs(
+        profile(),
+        {"type": "computer_call", "call_id": "c", "action": {"type": "click", "x": 1}},
+        {"type": "computer_call_output", "call_id": "c", "output": shot},
+    )
+    assert (call["name"], json.loads(call["arguments"])) == ("computer", {"action": {"type": "click", "x": 1}})
+    assert output["output"] == [{"type": "input_image", "image_url": "data:x", "detail": "original"}]
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ('{"a": 1}', '{"a": 1}'),
+        ("", "{}"),
+        ("[1]", '{"arguments":"[1]"}'),
+        ('{"a": ', '{"arguments":"{\\"a\\": "}'),
+    ],
+)
+def test_arguments_are_a_json_object_where_items_are_listed(given: str, wanted: str) -> None:
+    call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": given, "x_new": 1}
+    assert inputs(profile(), call) == [{**call, "arguments": wanted}]
+    as_it_is = inputs(profiles()["generic"], call)
+    assert as_it_is == [call]
 
 
 def test_items_that_last_work_through_the_requests_own_members() -> None:
@@ -277,6 +339,92 @@ def test_messages_get_what_a_server_wants_of_them() -> None:
     assert made[3] == made[1]
     call = {"type": "custom_tool_call", "call_id": "c", "name": "run", "input": ""}
     assert {"id", "status"} <= set(inputs(kind, call)[0])
+
+
+OUTPUT_TEXT: Event = {"type": "output_text", "text": "a", "annotations": [], "x": 1}
+
+
+@pytest.mark.parametrize("content", [[], "", None, [{"type": "output_text", "text": ""}]])
+def test_an_answer_of_nothing_is_not_told_where_items_are_listed(content: Any) -> None:
+    empty = {"type": "message", "role": "assistant", "content": content}
+    body, left_out = told(profile(), empty)
+    assert (len(body["input"]), left_out) == (1, [])
+    assert inputs(profiles()["generic"], empty) == [empty]
+
+
+def test_an_answer_of_several_parts_is_one_text_where_items_are_listed() -> None:
+    parts = [OUTPUT_TEXT, {"type": "refusal", "refusal": "b"}, {"type": "input_text", "text": "c"}, {"type": "x_new"}]
+    answer = {"type": "message", "role": "assistant", "phase": "commentary", "content": parts}
+    body, left_out = told(profile(), answer)
+    (part,) = body["input"][0]["content"]
+    assert part == {"type": "output_text", "text": "abc", "annotations": []}
+    assert body["input"][0]["phase"] == "commentary"
+    assert left_out == [LeftOut("part", "x_new")]
+    assert inputs(profiles()["generic"], answer) == [answer]
+    single = {**answer, "content": [OUTPUT_TEXT]}
+    assert inputs(profile(), single) == [single]
+
+
+def test_a_turn_of_which_nothing_is_told_leaves_no_hole() -> None:
+    made = translator(create(input="go"), profile())
+    assert len(sent(made, [b"", b'{"type":"x_new"}', b""])["input"]) == 2
+
+
+def test_images_get_the_detail_that_a_server_wants() -> None:
+    image: Event = {"type": "input_image", "image_url": "data:x", "x": 1}
+    parts = [{"type": "input_text", "text": "t"}, image, {**image, "detail": "low"}]
+    wanted = [parts[0], {**image, "detail": "auto"}, parts[2]]
+    given: list[Event] = [
+        {"type": "message", "role": "user", "content": parts},
+        {"type": "function_call_output", "call_id": "c", "output": parts},
+    ]
+    made = inputs(profile(b"needs_detail = true\n"), *given)
+    assert [made[0]["content"], made[1]["output"]] == [wanted, wanted]
+    made = inputs(
+        profile(b"needs_detail = true\n"), {"type": "custom_tool_call_output", "call_id": "c", "output": parts}
+    )
+    assert made[0]["output"] == wanted
+    assert inputs(profile(), *given) == given
+    assert inputs(profile(b"needs_detail = true\n", b'title = "t"\n[responses]\n'), given[0])[0]["content"] == wanted
+
+
+def test_texts_of_an_output_are_input_where_items_are_listed() -> None:
+    output = {"type": "function_call_output", "call_id": "c", "output": [{"type": "output_text", "text": "a", "x": 1}]}
+    (made,) = inputs(profile(), output)
+    assert made["output"] == [{"type": "input_text", "text": "a"}]
+
+
+# --- fields ---
+
+
+def test_only_values_of_include_that_a_server_knows_are_sent() -> None:
+    given = ["reasoning.encrypted_content", "web_search_call.action.sources", "message.output_text.logprobs", "x_new"]
+    body, left_out = told(profiles()["vllm"], include=given)
+    assert (body["include"], left_out) == (["message.output_text.logprobs"], [])
+    body, left_out = told(profiles()["vllm"], include=given[:1])
+    assert ("include" in body, left_out) == (False, [])
+    body, left_out = told(profiles()["llamacpp"], include=given)
+    assert ("include" in body, left_out) == (False, [LeftOut("field", "message.output_text.logprobs")])
+    assert told(profiles()["generic"], include=given)[0]["include"] == given
+
+
+def test_a_member_that_a_server_refuses_is_left_out_and_said_to_be() -> None:
+    body, left_out = told(profiles()["llamacpp"], top_logprobs=2, temperature=1)
+    assert ("top_logprobs" in body, body["temperature"]) == (False, 1)
+    assert left_out == [LeftOut("field", "top_logprobs")]
+
+
+def test_a_function_has_no_null_where_tools_are_listed() -> None:
+    nulls = {**FUNCTION, "description": None, "strict": None}
+    body, _ = told(profile(), tools=[nulls, CUSTOM])
+    assert body["tools"][0] == FUNCTION
+    assert told(profiles()["generic"], tools=[nulls])[0]["tools"] == [nulls]
+
+
+@pytest.mark.parametrize("name", ["generic", "vllm", "llamacpp"])
+def test_a_member_that_is_null_is_not_sent(name: str) -> None:
+    body, _ = told(profiles()[name], tools=None, truncation=None, service_tier=None, tool_choice=None)
+    assert not body.keys() & {"tools", "truncation", "service_tier", "tool_choice"}
 
 
 # --- reasoning ---
