@@ -6,7 +6,7 @@ ResponseInputItem; what each server takes says its profile.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.translate.answer.test_calls import check_calls
 
 from proxy.errors import LooplineError
 from proxy.translate.chat.translator import ChatTranslator
 from tests.unit.strategies import TEXT, cuts, dumped, json_values
+from tests.unit.translate.answer.test_calls import check_calls
 from tests.unit.translate.turns import DONE, Event, chat, chunk, create, output, play, sse, tool_call
 
 DELTAS = st.one_of(

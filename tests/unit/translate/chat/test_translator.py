@@ -5,7 +5,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.unit.translate.answer.test_calls import check_calls
 
 from proxy.access.sealing import Sealer
 from proxy.errors import Kind, LooplineError
@@ -14,6 +13,7 @@ from proxy.translate.chat.halves import Halves
 from proxy.translate.chat.translator import ChatTranslator
 from proxy.wire.client_events import Create
 from tests.conformance.schema import check_turn
+from tests.unit.translate.answer.test_calls import check_calls
 from tests.unit.translate.turns import (
     DONE,
     Event,

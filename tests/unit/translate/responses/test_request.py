@@ -278,10 +278,17 @@ def test_a_search_of_a_servers_own_is_a_call_with_what_it_found() -> None:
     assert output == {"type": "function_call_output", "call_id": call["call_id"], "output": "Tools found:\n- f"}
 
 
-def test_what_only_its_own_server_can_read_is_left_out_and_said_to_be() -> None:
-    body, left_out = told(profile(), {"type": "compaction", "encrypted_content": "g"}, {"type": "mcp_list_tools"})
+def test_what_means_nothing_to_another_server_is_left_out_and_said_to_be() -> None:
+    body, left_out = told(profile(), {"type": "mcp_list_tools"})
     assert len(body["input"]) == 1
-    assert left_out == [LeftOut("item", "compaction"), LeftOut("item", "mcp_list_tools")]
+    assert left_out == [LeftOut("item", "mcp_list_tools")]
+
+
+@pytest.mark.parametrize("kind", ["compaction", "compaction_trigger"])
+def test_what_stands_for_a_whole_conversation_is_never_left_out(kind: str) -> None:
+    with pytest.raises(LooplineError, match=kind) as raised:
+        told(profile(), {"type": kind, "encrypted_content": "g"})
+    assert (raised.value.status, raised.value.param) == (400, "input[0]")
 
 
 def test_a_computers_screenshot_stays_an_image() -> None:
