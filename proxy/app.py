@@ -24,9 +24,9 @@ from proxy.server.operations import OperationsRoute
 from proxy.server.responses import ResponsesRoute
 from proxy.server.websocket import WebSocketRoute
 from proxy.session.registry import Registry
+from proxy.session.services import Services
 from proxy.session.session import SessionLimits
 from proxy.session.tasks import Tasks
-from proxy.session.turn import Services
 from proxy.settings import Endpoint as EndpointSettings
 from proxy.settings import Settings, api_key
 from proxy.state_folder import load_secrets

@@ -6,7 +6,7 @@ parent and everything before them shared. Memory grows with what is new in each 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from proxy.wire.items import Item
@@ -29,7 +29,8 @@ class Node:
     output has answered yet. `lasting` are the items of the chain that are in
     `LASTING`, from the root on. `own_bytes` counts this node, `total_bytes` all nodes up to the root; both are bytes.
     `upstream_id` is the upstream's own id of the response, a hint. `fragments` caches the node in an upstream's
-    dialect, by the encoding's name: a part that can always be made again.
+    dialect, by the encoding's name: a part that can always be made again. None stands for the items' bytes joined, as
+    they are: a dialect that takes them so holds nothing twice.
     """
 
     tenant: str
@@ -44,7 +45,7 @@ class Node:
     own_bytes: int
     total_bytes: int
     depth: int
-    fragments: dict[str, bytes] = field(default_factory=dict)
+    fragments: dict[str, bytes | None] = field(default_factory=dict)
     lasting: tuple[Item, ...] = ()
 
 
@@ -59,17 +60,17 @@ def link(
     stored: bool,
     endpoint: str = "",
     upstream_id: str | None = None,
-    fragments: dict[str, bytes] | None = None,
+    fragments: Mapping[str, bytes] | None = None,
 ) -> Node:
     """A new node after `parent`. Raises ValueError where the parent is another tenant's."""
     if parent is not None and parent.tenant != tenant:
         raise ValueError("a chain never crosses tenants")
-    fragments = {} if fragments is None else fragments
+    kept = {encoding: _other_than(items, output, made) for encoding, made in (fragments or {}).items()}
     own = (
         _NODE_OVERHEAD_BYTES
         + items_bytes(items)
         + items_bytes(output)
-        + sum(len(fragment) for fragment in fragments.values())
+        + sum(len(fragment) for fragment in kept.values() if fragment is not None)
     )
     if parent is None or open_calls is not parent.open_calls:
         own += _CALL_BYTES * len(open_calls)
@@ -86,15 +87,22 @@ def link(
         own_bytes=own,
         total_bytes=own + (parent.total_bytes if parent else 0),
         depth=parent.depth + 1 if parent else 1,
-        fragments=fragments,
+        fragments=kept,
         lasting=lasting(parent, (*items, *output)),
     )
 
 
 def lasting(parent: Node | None, items: Sequence[Item]) -> tuple[Item, ...]:
-    """The items that last after `parent` and `items`; its own tuple where nothing is added."""
+    """The items that last after `parent` and `items`; the parent's own tuple where nothing is added.
+
+    Of items with the same bytes the last is kept: it says all that the others did, and a client that repeats one in
+    every turn does not make its turns dearer.
+    """
     before = parent.lasting if parent else ()
-    return before + added if (added := tuple(item for item in items if item.kind in LASTING)) else before
+    added = {item.raw: item for item in reversed(items) if item.kind in LASTING}
+    if not added:
+        return before
+    return (*(item for item in before if item.raw not in added), *reversed(added.values()))
 
 
 def items_bytes(items: Sequence[Item]) -> int:
@@ -115,16 +123,26 @@ def lineage(node: Node | None) -> list[Node]:
 def history(node: Node | None, encoding: str, encode: Encoder, *, keep: bool) -> list[bytes]:
     """A chain in an upstream's encoding: one fragment a node, empty ones left out, encoded only where not yet known.
 
-    `keep` says whether a fragment that had to be made is kept on its node; where encoding is but a join of bytes that
-    are there already, keeping it would hold them twice.
+    `keep` says whether a fragment that had to be made is kept on its node.
     """
     fragments = []
     for each in lineage(node):
-        fragment = each.fragments.get(encoding)
-        if fragment is None:
+        if encoding in each.fragments:
+            kept = each.fragments[encoding]
+            fragment = _joined(each.items, each.output) if kept is None else kept
+        else:
             fragment = b",".join(part for part in (encode(each.items), encode(each.output)) if part)
             if keep:
-                each.fragments[encoding] = fragment
+                each.fragments[encoding] = _other_than(each.items, each.output, fragment)
         if fragment:
             fragments.append(fragment)
     return fragments
+
+
+def _joined(items: Sequence[Item], output: Sequence[Item]) -> bytes:
+    return b",".join([item.raw for each in (items, output) for item in each])
+
+
+def _other_than(items: Sequence[Item], output: Sequence[Item], fragment: bytes) -> bytes | None:
+    """The fragment, None where it is the items' own bytes."""
+    return None if fragment == _joined(items, output) else fragment

@@ -10,7 +10,7 @@ from aiohttp import web
 
 from proxy.access.tenants import check_host, check_origin, tenant_of
 from proxy.errors import Kind, LooplineError
-from proxy.session.turn import Caller
+from proxy.session.services import Caller
 from proxy.wire.error_events import error_body, retry_headers
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]

@@ -6,7 +6,7 @@ from aiohttp import web
 
 from proxy.errors import Kind, LooplineError
 from proxy.server.door import JSON, Door
-from proxy.session.turn import Services
+from proxy.session.services import Services
 from proxy.wire.codec import encode
 
 

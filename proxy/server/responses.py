@@ -11,7 +11,8 @@ from aiohttp import web
 from proxy.errors import Kind, LooplineError
 from proxy.server.door import JSON, Door, error_response
 from proxy.session.registry import Registry, RunningTurn
-from proxy.session.turn import NoHolder, Services, Turn
+from proxy.session.services import NoHolder, Services
+from proxy.session.turn import Turn
 from proxy.telemetry.observer import TurnRecord
 from proxy.wire import ids
 from proxy.wire.client_events import Create, Limits, parse_create

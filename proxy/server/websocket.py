@@ -14,8 +14,8 @@ from aiohttp import WSMsgType, web
 from proxy.errors import Kind, LooplineError
 from proxy.server.door import Door
 from proxy.session.registry import Registry
+from proxy.session.services import Services
 from proxy.session.session import Session, SessionLimits
-from proxy.session.turn import Services
 
 _CLOSE_TIMEOUT_S = 5.0
 # A client that answers no ping for so many intervals is taken for gone.

@@ -14,9 +14,10 @@ from proxy.session.followers import LaneFollower, LaneHolder
 from proxy.session.lanes import Lane, Lanes, Request, read_name
 from proxy.session.outbox import Outbox, Socket
 from proxy.session.registry import Registry
+from proxy.session.services import Caller, Services
 from proxy.session.state import Action, Waiting
 from proxy.session.steers import Steers
-from proxy.session.turn import Caller, Services, Turn
+from proxy.session.turn import Turn
 from proxy.telemetry.observer import SessionRecord, TurnRecord
 from proxy.wire import ids
 from proxy.wire.client_events import Create, Limits, parse_create, parse_message

@@ -3,98 +3,36 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
 
-from proxy.access.sealing import Sealer
 from proxy.conversation import chain
 from proxy.conversation.chain import Node
-from proxy.conversation.store import Store
 from proxy.errors import Kind, LooplineError
-from proxy.http_client import HttpClient, HttpResponse, read_all
-from proxy.models.cache import CatalogCache
-from proxy.models.catalog import RESPONSES, Catalog, Names
+from proxy.http_client import HttpResponse, read_all
+from proxy.models.catalog import RESPONSES, Catalog
 from proxy.session.reading import read_next, read_tail
 from proxy.session.registry import RunningTurn
-from proxy.telemetry.observer import Observer, TurnRecord
+from proxy.session.services import Caller, Holder, Services
+from proxy.telemetry.observer import TurnRecord
 from proxy.translate.base import Brief, Result, Translator
 from proxy.translate.chat.translator import ChatTranslator
 from proxy.translate.failures import upstream_error
 from proxy.translate.left_out import describe
 from proxy.translate.responses.translator import ResponsesTranslator
-from proxy.translate.tools.listed import ToolMemo
 from proxy.upstream.endpoint import Endpoint
 from proxy.wire import ids
 from proxy.wire import server_events as events
 from proxy.wire.client_events import Create
 from proxy.wire.error_events import failed_error
-from proxy.wire.items import calls_after, pair_calls, require_answers
+from proxy.wire.items import calls_after, pair_calls, require_answers, revive_cut_calls
 
 # created and in_progress come before anything that a translator makes.
 _FIRST_SEQUENCE = 2
 _MAX_ERROR_BODY_BYTES = 256 * 1024
 # Our own refusals and a client's own wish say nothing about the parent: it stays (ARCHITECTURE, eviction).
 _KEEPS_PARENT = frozenset({Kind.QUEUE_FULL, Kind.SHUTTING_DOWN, Kind.CANCELLED})
-
-
-@dataclass(frozen=True, slots=True)
-class Services:
-    """What every turn uses; built once by `proxy/app.py`. `clock` is monotonic seconds, `wall` seconds since 1970."""
-
-    client: HttpClient
-    endpoints: Sequence[Endpoint]
-    catalogs: CatalogCache
-    names: Names
-    store: Store
-    tools: ToolMemo
-    observer: Observer
-    clock: Callable[[], float]
-    wall: Callable[[], float]
-    early_events_s: float
-    history_bytes: int
-    max_event_bytes: int
-    max_output_bytes: int
-    sealer: Sealer
-
-
-@dataclass(frozen=True, slots=True)
-class Caller:
-    """Who asks: tenant, and the headers of the upgrade or the POST, with lower-case names."""
-
-    tenant: str
-    headers: Mapping[str, str]
-
-
-class Holder(Protocol):
-    """Where a turn's conversation is kept beside the store: the lanes of a socket."""
-
-    def find(self, response: str) -> Node | None:
-        """A response that a lane of this socket holds."""
-        ...
-
-    def advance(self, node: Node) -> None:
-        """The turn's own lane now holds `node`."""
-        ...
-
-    def evict(self, node: Node) -> None:
-        """The turn's own lane holds `node` no longer, if it did."""
-        ...
-
-
-class NoHolder:
-    """HTTP has no socket to hold anything."""
-
-    def find(self, response: str) -> Node | None:
-        return None
-
-    def advance(self, node: Node) -> None:
-        pass
-
-    def evict(self, node: Node) -> None:
-        pass
 
 
 class Turn:
@@ -107,7 +45,9 @@ class Turn:
         self._holder = holder
         self._record = record
         self._parent: Node | None = None
+        self._brief: Brief | None = None
         self._translator: Translator | None = None
+        self._created_at = 0  # seconds since 1970
         self._snapshot: events.Snapshot | None = None
         self._begun = False
         self._steered = False
@@ -140,27 +80,29 @@ class Turn:
     async def _travel(self, running: RunningTurn) -> None:
         services, record = self._services, self._record
         endpoint = services.endpoints[0]
-        self._create = create = self._create.limited(endpoint.max_output_tokens)
         if running.congested:
             await running.drained()  # a client that reads nothing gets nothing more to read
         record.started_s = services.clock()
         self._parent = parent = await self._find_parent()
+        self._create = create = _settled(self._create, parent, endpoint)
         open_calls = pair_calls(parent.open_calls if parent else frozenset(), create.items)
         self._check_size(parent)
         catalog = await services.catalogs.get(endpoint, self._caller.tenant, self._caller.headers)
-        brief = self._brief(endpoint, catalog)
+        self._brief = brief = self._make_brief(endpoint, catalog)
+        self._created_at = int(services.wall())
         self._translator = translator = _translator(endpoint, catalog, brief)
         self._note(endpoint, translator, brief)
+        if create.generate:
+            require_answers(open_calls)
+        history = chain.history(parent, translator.encoding, translator.encode, keep=translator.keeps_fragments)
         if not create.generate:
-            self._snapshot = self._describe(brief, translator)
+            self._check_warm_up(translator, history)
+            self._describe()
             self._begin(running)
             await self._conclude(running, _NOTHING, open_calls)
             return
-        require_answers(open_calls)
-        history = chain.history(parent, translator.encoding, translator.encode, keep=translator.keeps_fragments)
         body = translator.request(history)
-        self._snapshot = self._describe(brief, translator)
-        record.left_out = tuple(dict.fromkeys(translator.left_out))
+        self._describe()
         record.bytes_history = body.history_bytes
         record.bytes_upstream = sum(map(len, body.parts))
         request = endpoint.request("POST", body.path, self._caller.headers, body=body.parts, repeatable=body.repeatable)
@@ -241,7 +183,7 @@ class Turn:
                 param="input",
             )
 
-    def _brief(self, endpoint: Endpoint, catalog: Catalog) -> Brief:
+    def _make_brief(self, endpoint: Endpoint, catalog: Catalog) -> Brief:
         services, create, tenant = self._services, self._create, self._caller.tenant
         lasting = chain.lasting(self._parent, create.items)
         return Brief(
@@ -255,17 +197,24 @@ class Turn:
             lasting=lasting,
             open_reasoning=partial(services.sealer.open, tenant),
             seal_reasoning=partial(services.sealer.seal, tenant) if create.wants_sealed else None,
+            is_sealed_here=services.sealer.is_ours,
             context_hint=endpoint.context_hint,
         )
 
-    def _describe(self, brief: Brief, translator: Translator) -> events.Snapshot:
-        return events.Snapshot(
-            self._record.response,
-            self._create,
-            self._create.model or brief.model,
-            brief.tools.echo,
-            int(self._services.wall()),
-            describe(translator.left_out),
+    def _check_warm_up(self, translator: Translator, history: Sequence[bytes]) -> None:
+        """What the next turn's request would be refused for is said now; that there is nothing to ask yet is not."""
+        if translator.delta or history or "instructions" in self._create.members:
+            translator.request(history)
+
+    def _describe(self) -> None:
+        """Make the response object, with what the upstream could not be told as far as it is known."""
+        brief, translator, record = self._brief, self._translator, self._record
+        assert brief is not None
+        assert translator is not None
+        record.left_out = tuple(dict.fromkeys(translator.left_out))
+        model = self._create.model or brief.model
+        self._snapshot = events.Snapshot(
+            record.response, self._create, model, brief.tools.echo, self._created_at, describe(record.left_out)
         )
 
     async def _relay(self, running: RunningTurn, response: HttpResponse, translator: Translator) -> list[bytes]:
@@ -334,6 +283,8 @@ class Turn:
             upstream_id=result.upstream_id,
             fragments=fragments,
         )
+        if tuple(dict.fromkeys(translator.left_out)) != self._record.left_out:
+            self._describe()  # of its own answer, too, something cannot be told to the upstream later
         if create.store:
             await services.store.put(node, services.clock())
         self._holder.advance(node)
@@ -393,6 +344,12 @@ class Turn:
 
 
 _NOTHING = Result(items=(), output=b"", status=b"completed", usage=events.NO_USAGE)
+
+
+def _settled(create: Create, parent: Node | None, endpoint: Endpoint) -> Create:
+    """What is asked, with the endpoint's limit, and with cut calls that were answered all the same."""
+    items = revive_cut_calls(create.items, parent.output if parent else ())
+    return create.limited(endpoint.max_output_tokens)._replace(items=items)
 
 
 def _translator(endpoint: Endpoint, catalog: Catalog, brief: Brief) -> Translator:

@@ -156,7 +156,8 @@ class Log:
         pass
 
     def turn_ended(self, record: TurnRecord) -> None:
-        self._log.info(
+        say = self._log.warning if record.left_out else self._log.info
+        say(
             "turn",
             response=record.response,
             parent=record.parent[:64] or None,

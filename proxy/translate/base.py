@@ -30,7 +30,8 @@ class Brief(NamedTuple):
     `model` is the upstream's name. `seed` makes the item ids, `sequence` is the number of the first event.
     `max_event_bytes` bounds one event of the upstream. `lasting` are earlier items of the conversation whose effect
     lasts (`chain.LASTING`). `open_reasoning` gives the text in encrypted content that was sealed here, None for any
-    other; `seal_reasoning` makes such content, and is None where the client did not ask for it.
+    other; `seal_reasoning` makes such content, and is None where the client did not ask for it. `is_sealed_here` says
+    whether content was sealed by a Loopline, also where it does not open: no upstream can read that.
     `context_hint` is added to what is said of a prompt too long.
     """
 
@@ -45,6 +46,7 @@ class Brief(NamedTuple):
     open_reasoning: Callable[[str], str | None] = lambda _: None
     seal_reasoning: Callable[[str], str] | None = None
     context_hint: str = ""
+    is_sealed_here: Callable[[str], bool] = lambda _: False
 
 
 class Body(NamedTuple):

@@ -69,6 +69,8 @@ _POLICIES = "bio_policy cyber_policy misalignment_policy_violation image_content
 _WRONG_URL = "Does the URL (endpoints.url) end in /v1, and does the server have this API (endpoints.dialect)?"
 
 RULES: tuple[Rule, ...] = (
+    # --- too slow, whatever words a server has for it
+    _rule(Kind.UPSTREAM_TIMEOUT, statuses="408"),
     # --- refused content: OpenAI and Azure by code, xAI with 403 and words
     _rule(Kind.CONTENT_FILTER, f"{_POLICIES} content_filter content_policy_violation moderation_blocked"),
     _rule(
@@ -111,7 +113,8 @@ RULES: tuple[Rule, ...] = (
     _rule(
         Kind.CONTEXT_LENGTH,
         says=r"context (length|size|window)|maximum prompt length|input_too_large|input is too large"
-        r"|prompt is too long|too many tokens|when context the overflows",
+        r"|prompt is too long|too many tokens|when context the overflows|input length \(?\d.{0,80}\bexceeds"
+        r"|input tokens exceeds? the|reduce the length of (the|your) (messages|prompt|input)",
         statuses="4xx 500",
     ),
     _rule(Kind.CONTEXT_LENGTH, statuses="413"),
@@ -140,10 +143,12 @@ RULES: tuple[Rule, ...] = (
         says=r"(image|audio|video) input is not supported|failed to parse (tools|messages|tool call arguments)",
         statuses="5xx",
     ),
+    # --- a state that passes: a conflict, too early, a connection that a server between took for closed
+    _rule(Kind.UPSTREAM_UNAVAILABLE, statuses="409 425 499"),
     _rule(Kind.UPSTREAM_REJECTED, "invalid_request_error badrequesterror", statuses="4xx"),
     _rule(Kind.UPSTREAM_REJECTED, statuses="501"),
     # --- by status alone
-    _rule(Kind.UPSTREAM_TIMEOUT, statuses="408 504"),
+    _rule(Kind.UPSTREAM_TIMEOUT, statuses="504"),
     _rule(Kind.UPSTREAM_UNAVAILABLE, statuses="503 529"),
     _rule(Kind.UPSTREAM_REJECTED, statuses="4xx"),
 )  # fmt: skip

@@ -19,7 +19,7 @@ class LeftOut(NamedTuple):
     name: str
 
 
-def describe(left_out: Sequence[LeftOut]) -> str:
+def describe(left_out: Sequence[tuple[str, str]]) -> str:
     """All of it in one line, for people; empty for nothing."""
-    text = ", ".join(f"{each.what} {each.name}" for each in dict.fromkeys(left_out))
+    text = ", ".join(f"{what} {name}" for what, name in dict.fromkeys(left_out))
     return text if len(text) <= _MAX_CHARS else text[: _MAX_CHARS - 1] + "…"

@@ -110,7 +110,10 @@ class Create(NamedTuple):
         """The same, with a limit on its answer where the client set none; 0 sets none either."""
         if not max_output_tokens or "max_output_tokens" in self.members:
             return self
-        return self._replace(members={**self.members, "max_output_tokens": Raw(b"%d" % max_output_tokens)})
+        return self._replace(
+            members={**self.members, "max_output_tokens": Raw(b"%d" % max_output_tokens)},
+            values={**self.values, "max_output_tokens": max_output_tokens},
+        )
 
     def raw(self, name: str) -> bytes | None:
         """A member's JSON, or None where it is absent or null."""

@@ -48,7 +48,7 @@ class Item(NamedTuple):
 
     `raw` is a JSON object that always has a `type`: llama.cpp rejects messages without, clients leave it out.
     `call_id` pairs a call of the client's with its output; None for one that a server has answered itself.
-    `unfinished` marks a call that was cut off: nobody can run or answer it.
+    `unfinished` marks a call that was cut off and that nobody has answered.
     """
 
     kind: str
@@ -89,6 +89,27 @@ def _typed(raw: bytes | Raw, kind: str, param: str) -> bytes:
 def user_message(text: Raw) -> Item:
     """The item that a string input stands for. `text` is its JSON string."""
     return Item("message", b'{"type":"message","role":"user","content":' + bytes(text) + b"}", "user")
+
+
+def revive_cut_calls(items: tuple[Item, ...], output: Iterable[Item]) -> tuple[Item, ...]:
+    """The delta, in which a call that was cut off counts as made where the client has answered it all the same.
+
+    Codex runs a call when its item is done, whole or not, and sends what came of it. `output` is the parent's: a cut
+    call of it is put before its output.
+    """
+    answered = {item.call_id for item in items if item.kind in CALL_OF_OUTPUT and item.call_id}
+    if not answered:
+        return items
+    cut = {item.call_id: item for item in output if item.unfinished and item.call_id in answered}
+    made: list[Item] = []
+    for item in items:
+        if item.unfinished and item.call_id in answered:
+            cut.pop(item.call_id, None)
+            item = item._replace(unfinished=False)
+        elif item.kind in CALL_OF_OUTPUT and item.call_id in cut:
+            made.append(cut.pop(item.call_id)._replace(unfinished=False))
+        made.append(item)
+    return tuple(made)
 
 
 def pair_calls(open_calls: frozenset[str], items: Iterable[Item]) -> frozenset[str]:

@@ -16,6 +16,7 @@ from proxy.wire.codec import Raw, decode, encode, is_null
 from proxy.wire.items import string
 
 LEFT_OUT = "loopline.left_out"
+_MAX_METADATA = 16  # keys (API reference, Responses, metadata); a client's own are not displaced
 _DEFAULT_TEXT = b'{"format":{"type":"text"}}'
 
 
@@ -115,8 +116,9 @@ _ECHOED: Mapping[str, bytes] = {
 
 def _echo(create: Create, model: str, tools: bytes, left_out: str) -> bytes:
     metadata = create.raw("metadata") or b"{}"
-    if left_out:
-        metadata = encode({**(create.values.get("metadata") or {}), LEFT_OUT: left_out})
+    given = create.values.get("metadata") or {}
+    if left_out and len(given) < _MAX_METADATA and LEFT_OUT not in given:
+        metadata = encode({**given, LEFT_OUT: left_out})
     members = [b'"model":' + string(model), b'"tools":' + tools, b'"metadata":' + metadata]
     for name, default in _ECHOED.items():
         members.append(b'"%b":%b' % (name.encode(), create.raw(name) or default))

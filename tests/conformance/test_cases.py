@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import websockets
 
-from proxy.session.turn import Services
+from proxy.session.services import Services
 from proxy.tools.simulate import Options
 from tests.house import House, open_house
 from tests.wire_client import WireClient, function, tool_output, user

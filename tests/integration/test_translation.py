@@ -260,7 +260,40 @@ async def test_a_tool_that_nobody_here_can_run_is_left_out_and_said(transport: s
         assert [tool["function"]["name"] for tool in house.upstream.requests[-1].body["tools"]] == ["get_weather"]
         assert await counted(house) == {"tool": 1.0}
         (line,) = lines(log)
-        assert line["left_out"] == ["tool web_search"]
+        assert (line["left_out"], line["level"]) == (["tool web_search"], "warning")
+
+
+async def test_a_warm_up_says_what_is_left_out_too(log: io.BytesIO) -> None:
+    foreign = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAAAABopaque"}
+    async with open_house("chat") as house, house.connect() as client:
+        warm = await client.turn([user("hi"), foreign], tools=[{"type": "web_search"}], generate=False, store=False)
+        said = "tool web_search, reasoning encrypted_content"
+        assert warm.response["metadata"] == {LEFT_OUT: said}
+        assert lines(log)[0]["left_out"] == said.split(", ")
+        assert await counted(house) == {"tool": 1.0, "reasoning": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "param"),
+    [
+        ({"tools": [{"type": "web_search"}], "tool_choice": {"type": "web_search"}}, "tool_choice"),
+        ({"text": {"format": {"type": "json_schema"}}}, "text.format"),
+        ({"prompt": {"id": "pmpt_1"}}, "prompt"),
+    ],
+)
+async def test_a_warm_up_is_refused_for_what_its_turns_would_be_refused_for(wrong: dict[str, Any], param: str) -> None:
+    async with open_house("chat") as house, house.connect() as client:
+        refused = await client.turn([user("hi")], generate=False, **wrong)
+        assert (refused.kind, refused.error["param"]) == ("error", param)
+
+
+async def test_metadata_that_is_full_is_not_displaced() -> None:
+    given = {f"key{number}": "v" for number in range(16)}
+    async with open_house("chat") as house, house.connect() as client:
+        full = await client.turn("[[say 1]]", tools=[{"type": "web_search"}], metadata=given)
+        assert full.response["metadata"] == given
+        own = await client.turn("[[say 1]]", tools=[{"type": "web_search"}], metadata={LEFT_OUT: "mine"})
+        assert own.response["metadata"] == {LEFT_OUT: "mine"}
 
 
 async def test_nothing_left_out_is_not_mentioned(log: io.BytesIO) -> None:

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 from proxy.conversation.memory import MemoryStore
 from proxy.session.registry import Registry
+from proxy.session.services import Caller
 from proxy.session.session import Session, SessionLimits
 from proxy.session.tasks import Tasks
-from proxy.session.turn import Caller
 from tests.conformance.schema import TERMINAL
 from tests.session import ledger
 from tests.session.ledger import Ledger

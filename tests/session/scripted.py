@@ -14,7 +14,7 @@ from proxy.errors import LooplineError
 from proxy.http_client import HttpClient, HttpRequest
 from proxy.models.cache import CatalogCache
 from proxy.models.catalog import Names
-from proxy.session.turn import Services
+from proxy.session.services import Services
 from proxy.telemetry.observer import NoObserver
 from proxy.translate.tools.listed import ToolMemo
 from proxy.upstream.endpoint import Endpoint

@@ -10,8 +10,9 @@ import pytest
 from proxy.conversation.chain import Node, link
 from proxy.errors import Kind, LooplineError
 from proxy.session.registry import Registry
+from proxy.session.services import Caller, NoHolder
 from proxy.session.tasks import Tasks
-from proxy.session.turn import Caller, NoHolder, Turn
+from proxy.session.turn import Turn
 from proxy.telemetry.observer import TurnRecord
 from proxy.wire import ids
 from proxy.wire.client_events import Limits, parse_create, parse_message

@@ -11,9 +11,9 @@ import pytest
 from proxy.session import turn as turn_module
 from proxy.session.outbox import Outbox
 from proxy.session.registry import Registry
+from proxy.session.services import Caller
 from proxy.session.session import Session, SessionLimits
 from proxy.session.tasks import Tasks
-from proxy.session.turn import Caller
 from proxy.translate.chat.items import ItemEncoder
 from proxy.wire import client_events
 from proxy.wire.codec import Raw, encode

@@ -11,9 +11,9 @@ import pytest
 
 from proxy.session.lifetime import expires_after
 from proxy.session.registry import Registry
+from proxy.session.services import Caller
 from proxy.session.session import Session, SessionLimits
 from proxy.session.tasks import Tasks
-from proxy.session.turn import Caller
 from proxy.tools.simulate import Options
 from tests.house import House, open_house
 from tests.session.playing import PlaySocket

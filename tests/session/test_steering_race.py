@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 from proxy.session.registry import Registry
+from proxy.session.services import Caller
 from proxy.session.session import Session, SessionLimits
 from proxy.session.tasks import Tasks
-from proxy.session.turn import Caller
 from tests.conformance.schema import TERMINAL, check_event, check_turn
 from tests.session.playing import PlaySocket
 from tests.session.scripted import Checkpoints, ScriptedClient, WaitingStore, chunk, services

@@ -58,7 +58,7 @@ class ResponsesTranslator:
         self._final: Response | None = None
         self._final_status = ""
         self._upstream_id: str | None = None
-        self.left_out: list[LeftOut] = []
+        self._left_out: list[LeftOut] = []
         self.delta = self.encode(brief.create.items)
 
     def _means_others(self) -> bool:
@@ -75,6 +75,11 @@ class ResponsesTranslator:
     def sequence(self) -> int:
         """The number of the next event."""
         return self._sink.sequence
+
+    @property
+    def left_out(self) -> list[LeftOut]:
+        """What the request cannot say."""
+        return [*self._left_out, *self._shaper.left_out]
 
     @property
     def ended(self) -> bool:
@@ -103,7 +108,7 @@ class ResponsesTranslator:
     def request(self, history: Sequence[bytes]) -> Body:
         """The request; see `Translator.request`."""
         fields = ResponseFields(self._create, self._tools, self._brief.profile, self._brief.lasting)
-        self.left_out = [*fields.left_out, *self._shaper.left_out]
+        self._left_out = fields.left_out
         parts = [fragment for fragment in (*history, self.delta) if fragment]  # of some turns nothing is told
         if not parts and not self._create.members.keys() & {"prompt", "instructions"}:
             raise LooplineError(Kind.INVALID_REQUEST, "'input' must not be empty in a new conversation.", param="input")

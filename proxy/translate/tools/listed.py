@@ -119,7 +119,8 @@ class ToolMemo:
 
         Raises `LooplineError` (invalid_request) for a tool that is none.
         """
-        brought = [item.raw for item in lasting if item.kind in BRINGS_TOOLS]
+        # The last of those with the same bytes: it says all that the others did.
+        brought = [*dict.fromkeys(item.raw for item in reversed(lasting) if item.kind in BRINGS_TOOLS)][::-1]
         if raw is None and not brought:
             return EMPTY
         given = (raw or NO_TOOLS, *brought)

@@ -8,7 +8,16 @@ from hypothesis import given, settings
 
 from proxy.errors import Kind, LooplineError, Source
 from proxy.wire.codec import Raw
-from proxy.wire.items import CALL_OF_OUTPUT, Item, calls_after, pair_calls, parse_item, require_answers, user_message
+from proxy.wire.items import (
+    CALL_OF_OUTPUT,
+    Item,
+    calls_after,
+    pair_calls,
+    parse_item,
+    require_answers,
+    revive_cut_calls,
+    user_message,
+)
 from tests.unit.strategies import dumped, json_values
 
 NONE: frozenset[str] = frozenset()
@@ -160,3 +169,15 @@ def test_any_json_is_an_item_or_a_clients_error(value: Any) -> None:
     else:
         outcome = json.loads(parsed.raw)["type"] == parsed.kind
     assert outcome in (True, Source.CLIENT)
+
+
+def test_a_cut_call_counts_as_made_only_where_it_is_answered() -> None:
+    cut = Item("function_call", b"{}", None, "a", True)
+    other = Item("function_call", b"{}", None, "b", True)
+    output = Item("function_call_output", b"{}", None, "a")
+    message = Item("message", b"{}", "user")
+    made = cut._replace(unfinished=False)
+    assert revive_cut_calls((output, message), (cut, other)) == (made, output, message)
+    assert revive_cut_calls((cut, other, output), (cut,)) == (made, other, output)
+    untouched = (message, other)
+    assert revive_cut_calls(untouched, (cut,)) is untouched
