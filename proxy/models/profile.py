@@ -63,7 +63,9 @@ class Chat(_Table, frozen=True, kw_only=True):
     (`required`: then it alone is offered). `tool_images` is where an image in a tool's output goes: into the tool's
     own message or into a user message after it. `tool_logprobs` is false for a server that rejects log-probabilities
     beside tools. `usage` is false for a server that rejects `stream_options`, or needs none to report its usage.
-    `strict` is false for one that rejects `strict` of a function, or shows it to the model.
+    `strict` is false for one that rejects `strict` of a function, or shows it to the model. `unknown` says what becomes
+    of members of a create that no API here knows (`seed`, `top_k` …): `carried` as they are, where a server has many of
+    its own and refuses none, or `left_out`, and the client is told.
     """
 
     fields: Mapping[str, str] = msgspec.field(default_factory=lambda: _FIELDS)
@@ -77,6 +79,7 @@ class Chat(_Table, frozen=True, kw_only=True):
     usage: bool = True
     tool_logprobs: bool = True
     strict: bool = True
+    unknown: Literal["carried", "left_out"] = "left_out"
 
 
 class Responses(_Table, frozen=True, kw_only=True):

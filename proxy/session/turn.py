@@ -283,8 +283,8 @@ class Turn:
             upstream_id=result.upstream_id,
             fragments=fragments,
         )
-        if tuple(dict.fromkeys(translator.left_out)) != self._record.left_out:
-            self._describe()  # of its own answer, too, something cannot be told to the upstream later
+        # Of the answer, too, something may be nothing that the upstream could be told again.
+        self._record.left_out = tuple(dict.fromkeys(translator.left_out))
         if create.store:
             await services.store.put(node, services.clock())
         self._holder.advance(node)

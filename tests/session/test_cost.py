@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
 
 import pytest
+import xxhash
 
+from proxy.access.sealing import Sealer
 from proxy.session import turn as turn_module
 from proxy.session.outbox import Outbox
 from proxy.session.registry import Registry
@@ -15,6 +19,9 @@ from proxy.session.services import Caller
 from proxy.session.session import Session, SessionLimits
 from proxy.session.tasks import Tasks
 from proxy.translate.chat.items import ItemEncoder
+from proxy.translate.responses.items import ItemShaper
+from proxy.translate.tools import listed
+from proxy.upstream.endpoint import Endpoint
 from proxy.wire import client_events
 from proxy.wire.codec import Raw, encode
 from proxy.wire.items import Item, pair_calls, parse_item
@@ -97,11 +104,19 @@ async def test_an_answer_that_arrives_in_one_read_leaves_in_one_write() -> None:
 
 
 async def _costs(
-    work: Counter[str], turns: int, socket: QueueSocket | None = None, answer: tuple[bytes, ...] | None = None
+    work: Counter[str],
+    turns: int,
+    socket: QueueSocket | None = None,
+    answer: tuple[bytes, ...] | None = None,
+    endpoint: Endpoint | None = None,
+    items: Sequence[object] = (),
+    more: Mapping[str, object] = MappingProxyType({}),
 ) -> list[dict[str, int]]:
     checkpoints = Checkpoints()
     client = ScriptedClient(checkpoints, answer or ANSWER)
     made = services(client, WaitingStore(checkpoints))
+    if endpoint is not None:
+        made = replace(made, endpoints=(endpoint,))
     socket = socket or QueueSocket()
     limits = SessionLimits()
     session = Session(socket, Caller("t", {}), made, Registry(Tasks(lambda *_: None)), limits)
@@ -110,7 +125,7 @@ async def _costs(
     for _ in range(turns):
         work.clear()
         socket.turn_over.clear()
-        socket.incoming.put_nowait(_create(parent))
+        socket.incoming.put_nowait(_create(parent, items, more))
         await socket.turn_over.wait()
         parent = _last_id(socket.written[-1])
         costs.append(dict(work))
@@ -119,7 +134,7 @@ async def _costs(
     return costs
 
 
-def _create(parent: str | None) -> bytes:
+def _create(parent: str | None, items: Sequence[object], more: Mapping[str, object]) -> bytes:
     item = {"role": "user", "content": "x" * 100}
     return encode(
         {
@@ -127,7 +142,8 @@ def _create(parent: str | None) -> bytes:
             "model": "m",
             "store": False,
             "previous_response_id": parent,
-            "input": [item] * DELTA_ITEMS,
+            "input": [*items, *([item] * DELTA_ITEMS)],
+            **more,
         }
     )
 
@@ -145,3 +161,62 @@ def test_the_outbox_tags_named_lanes_only() -> None:
 
     assert socket.written[0].endswith(b'{"type":"a","stream_id":"lane-1"}')
     assert socket.written[1].endswith(b'{"type":"a"}')
+
+
+# --- the same for a conversation of what is costly: sealed reasoning, tools that are sent in every turn ---
+
+
+def _event(kind: str, **members: object) -> bytes:
+    return b"data: " + encode({"type": f"response.{kind}", **members}) + b"\n\n"
+
+
+THOUGHT: dict[str, object] = {
+    "type": "reasoning", "id": "rs", "summary": [], "content": [{"type": "reasoning_text", "text": "think " * 2000}],
+}  # fmt: skip
+THOUGHTFUL = (
+    _event("output_item.done", output_index=0, item=THOUGHT),
+    _event("completed", response={"id": "up", "status": "completed", "output": [THOUGHT]}),
+)
+
+
+@pytest.mark.parametrize("profile", ["generic", "simulated", "openai", "vllm"])
+async def test_sealed_reasoning_is_opened_once_not_in_every_turn(profile: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    counts: Counter[str] = Counter()
+    shaped, opened = ItemShaper._shaped, Sealer.open
+
+    def shape(shaper: ItemShaper, item: Item, param: str) -> bytes:
+        counts["items shaped"] += 1
+        return shaped(shaper, item, param)
+
+    def unseal(sealer: Sealer, tenant: str, sealed: str) -> str | None:
+        counts["seals opened"] += 1
+        return opened(sealer, tenant, sealed)
+
+    monkeypatch.setattr(ItemShaper, "_shaped", shape)
+    monkeypatch.setattr(Sealer, "open", unseal)
+    endpoint = Endpoint("default", "http://upstream/v1", dialect="responses", profile=profile)
+    more = {"include": ["reasoning.encrypted_content"]}
+    per_turn = await _costs(counts, turns=50, answer=THOUGHTFUL, endpoint=endpoint, more=more)
+    assert per_turn[49] == per_turn[4] == {"items shaped": DELTA_ITEMS + 1, "seals opened": 1}
+
+
+async def test_tools_that_every_turn_brings_anew_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts: Counter[str] = Counter()
+    read, digest = listed.read_tools, xxhash.xxh3_128_digest
+
+    def count(raw: bytes, brought: Sequence[bytes] = ()) -> listed.Tools:
+        counts["tools read"] += len(raw) + sum(map(len, brought))
+        return read(raw, brought)
+
+    def hashed(data: bytes) -> bytes:
+        counts["bytes compared"] += len(data)
+        return digest(data)
+
+    monkeypatch.setattr(listed, "read_tools", count)
+    monkeypatch.setattr(xxhash, "xxh3_128_digest", hashed)
+    tools = [{"type": "function", "name": f"f{number}", "parameters": {"type": "object"}} for number in range(100)]
+    brings = {"type": "additional_tools", "role": "developer", "tools": tools}
+    per_turn = await _costs(counts, turns=30, items=[brings])
+    assert per_turn[29] == per_turn[4]
+    assert "tools read" not in per_turn[4]
+    assert per_turn[4]["bytes compared"] < 2 * len(encode(brings))

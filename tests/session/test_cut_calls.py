@@ -45,7 +45,7 @@ async def test_an_output_of_a_cut_call_pairs_with_it_in_a_chain(dialect: str) ->
         )
         assert answered.text == "Sorry."
         assert last_calls(house) == [("call", call["call_id"]), ("output", call["call_id"])]
-        again = await client.says("[[say 1]]", tools=TOOLS, previous_response_id=answered.id, store=False)
+        again = await client.says("More.", tools=TOOLS, previous_response_id=answered.id, store=False)
         assert again.kind == "response.completed"
         assert last_calls(house) == [("call", call["call_id"]), ("output", call["call_id"])]
 
@@ -64,7 +64,7 @@ async def test_an_output_of_a_cut_call_pairs_with_it_in_a_full_resend(dialect: s
 async def test_a_cut_call_that_nobody_answers_is_not_sent_again_and_that_is_said(dialect: str) -> None:
     async with open_house(dialect) as house, house.connect() as client:
         first, _ = await cut_call(client)
-        second = await client.says('[[say "On we go."]]', tools=TOOLS, previous_response_id=first.id, store=False)
+        second = await client.says("On we go.", tools=TOOLS, previous_response_id=first.id, store=False)
         assert second.text == "On we go."
         assert last_calls(house) == []
         assert ("item", "function_call") in {*house.watcher.turns[0].left_out, *house.watcher.turns[1].left_out}

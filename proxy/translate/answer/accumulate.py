@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 
 from proxy.errors import Kind, LooplineError
 from proxy.translate.answer.calls import COMPLETED, INCOMPLETE, CallWriter, call_writer
-from proxy.translate.answer.making import Open, Waiting
+from proxy.translate.answer.making import NO_ARGUMENTS, Open, Waiting, begins_arguments
 from proxy.translate.answer.names import Names
 from proxy.translate.answer.parts import SHAPES, Marks, marked_delta, place, whole_part
 from proxy.translate.tools.listed import Called
@@ -32,8 +32,9 @@ class Answer:
 
     Feed it `text`, `marked_text`, `refusal`, `reasoning` and `call`; then `close` once. `take()` returns the events
     since the last take. `items` are the finished items, in order. `seed` is 32 hex digits that make the ids. `calls`
-    says what a function's name means to the client. `seal` makes the encrypted content of reasoning, where it is
-    wanted.
+    says what a function's name means to the client, `names` are those names. `seal` makes the encrypted content of
+    reasoning, where it is wanted. `allowed` are the functions that may be called, None for all: a call of any other is
+    no part of the answer (a client's `tool_choice` is a hard limit, whatever a model does).
     """
 
     def __init__(
@@ -44,8 +45,10 @@ class Answer:
         seal: Callable[[str], str] | None = None,
     ) -> None:
         self._calls = calls or {}
-        self._names = Names(self._calls)
+        self.names = Names(self._calls)
         self._seal = seal
+        self.allowed: frozenset[str] | None = None
+        self._refused_calls: set[int] = set()
         self.items: list[Item] = []
         self.sequence = sequence
         self.has_output = False
@@ -98,8 +101,10 @@ class Answer:
         """
         open_ = self._open
         if open_ is not None and open_.key == key:
-            self._append(open_, arguments)
-        elif key not in self._closed_calls:  # one that was whole and is closed can only be followed by white space
+            self._append_arguments(open_, arguments)
+        elif (
+            key not in self._closed_calls and key not in self._refused_calls
+        ):  # one that was whole and is closed can only be followed by white space
             self._wait_call(key, call_id, name, arguments)
 
     def is_whole(self, key: int) -> bool:
@@ -154,6 +159,15 @@ class Answer:
         open_.parts.append(delta)
         self._emit_delta(open_, delta if open_.writer is None else open_.writer.delta(delta))
 
+    def _append_arguments(self, open_: Open, arguments: str) -> None:
+        if not open_.parts and arguments == NO_ARGUMENTS:
+            open_.is_held = True  # told at the end, if nothing takes its place: see `NO_ARGUMENTS`
+        elif open_.is_held and arguments.strip():
+            open_.is_held = False
+            self._append(open_, arguments if begins_arguments(arguments) else NO_ARGUMENTS + arguments)
+        elif not open_.is_held:
+            self._append(open_, arguments)
+
     def _emit_delta(self, open_: Open, delta: str) -> None:
         if delta:
             self._emit(b"%b%d%b%b}" % (open_.head, self.sequence, _DELTA, encode(delta)))
@@ -163,9 +177,9 @@ class Answer:
         if delta:
             open_.parts.append(delta)
             self._event(b"response.output_text.delta", at + marked_delta(delta, marks))
-        number = sum(len(earlier.annotations) for earlier in open_.marks) if marks.annotations else 0
         open_.marks.append(marks)
-        for index, annotation in enumerate(marks.annotations, number):
+        first, open_.annotations = open_.annotations, open_.annotations + len(marks.annotations)
+        for index, annotation in enumerate(marks.annotations, first):
             told = b'%b,"annotation_index":%d,"annotation":%b' % (at, index, annotation)
             self._event(b"response.output_text.annotation.added", told)
 
@@ -183,15 +197,16 @@ class Answer:
         if call is None:
             call = self._waiting_calls[key] = self._begin_call(key)
             self._waiting.append(call)
-        call.deltas.append(arguments)
+        call.add(arguments)
         call.has_arguments = call.has_arguments or bool(arguments)
         call.call_id = call.call_id or call_id
-        call.name = self._names.joined(call.name, name)
+        call.name = self.names.joined(call.name, name)
         self._release(ending=False)
 
     def _begin_call(self, key: int) -> Waiting:
         # One may be open besides; it is none of those that wait, and not closed.
-        begun = len(self._closed_calls) + len(self._waiting_calls) + (self._open is not None and self._open.key >= 0)
+        closed = len(self._closed_calls) + len(self._refused_calls)
+        begun = closed + len(self._waiting_calls) + (self._open is not None and self._open.key >= 0)
         if begun >= MAX_CALLS:
             raise LooplineError(Kind.UPSTREAM_GARBLED, f"The upstream made more than {MAX_CALLS} calls in one answer.")
         return Waiting("call", key)
@@ -199,7 +214,7 @@ class Answer:
     def _release(self, *, ending: bool) -> None:
         """Write what waits, as far as items may follow each other; a call must be whole before the next item opens."""
         while self._waiting:
-            if not ending and self._open is not None and self._open.holds_up:
+            if not ending and self._open is not None and self._open.holds_up(self._waiting[-1].kind):
                 return
             first = self._waiting[0]
             if first.kind == "call" and not ending and not self._is_named(first):
@@ -207,15 +222,17 @@ class Answer:
             self._waiting.popleft()
             if first.kind == "call":
                 del self._waiting_calls[first.key]
-                if first.name or not self._cut:
-                    self._append(self._open_call(first), "".join(first.deltas))
+                if first.name and self.allowed is not None and first.name not in self.allowed:
+                    self._refused_calls.add(first.key)
+                elif first.name or not self._cut:
+                    self._append_arguments(self._open_call(first), "".join(first.deltas))
             else:
                 self._write_waiting(self._open_part(first.kind), first)
 
     def _is_named(self, call: Waiting) -> bool:
         """Is its name whole? What follows a name, be it arguments or another item, ends it."""
         followed = call.has_arguments or len(self._waiting) > 1
-        return bool(call.name) and (followed or self._names.is_whole(call.name))
+        return bool(call.name) and (followed or self.names.is_whole(call.name))
 
     def _write_waiting(self, open_: Open, waiting: Waiting) -> None:
         for number, delta in enumerate(waiting.deltas):
@@ -282,7 +299,7 @@ class Answer:
             status = COMPLETED if open_.is_whole else INCOMPLETE
         if status == COMPLETED:
             if not open_.parts:
-                self._append(open_, "{}")  # a function without parameters; clients parse what they get
+                self._append(open_, NO_ARGUMENTS)  # a function without parameters; clients parse what they get
             self._emit_delta(open_, writer.rest())
         ended = writer.ended(open_.id, open_.call_id, "".join(open_.parts), status)
         if ended is None:

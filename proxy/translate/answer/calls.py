@@ -14,6 +14,7 @@ import msgspec
 
 from proxy.errors import Kind, LooplineError
 from proxy.translate.answer.raw_input import RawInput
+from proxy.translate.answer.slips import local_shell_action, patch_operation, shell_action
 from proxy.translate.tools.listed import Called
 from proxy.wire.codec import encode
 
@@ -128,50 +129,16 @@ class CustomCall:
         )
 
 
-class _ShellArguments(msgspec.Struct):
-    commands: list[str] | str
-    timeout_ms: int | None = None
-    max_output_length: int | None = None
-
-
-class _LocalShellArguments(msgspec.Struct):
-    command: list[str]
-    working_directory: str | None = None
-    timeout_ms: int | None = None
-    env: dict[str, str] | None = None
-
-
-class _PatchArguments(msgspec.Struct):
-    type: str
-    path: str
-    diff: str | None = None
-
-
-# Not strict: models write numbers as strings, or 1000.0 for 1000.
-_SHELL = msgspec.json.Decoder(_ShellArguments, strict=False)
-_LOCAL_SHELL = msgspec.json.Decoder(_LocalShellArguments, strict=False)
-_PATCH = msgspec.json.Decoder(_PatchArguments)
-
-
 def _shell(arguments: str) -> dict[str, Any]:
-    read = _SHELL.decode(arguments)
-    commands = [read.commands] if isinstance(read.commands, str) else read.commands
-    action = {"commands": commands, "timeout_ms": read.timeout_ms, "max_output_length": read.max_output_length}
-    return {"action": action, "environment": None}
+    return {"action": shell_action(arguments), "environment": None}
 
 
 def _local_shell(arguments: str) -> dict[str, Any]:
-    read = msgspec.structs.asdict(_LOCAL_SHELL.decode(arguments))
-    return {"action": {"type": "exec", **read, "env": read["env"] or {}}}
+    return {"action": local_shell_action(arguments)}
 
 
 def _apply_patch(arguments: str) -> dict[str, Any]:
-    read = _PATCH.decode(arguments)
-    if read.type == "delete_file":
-        return {"operation": {"type": read.type, "path": read.path}}
-    if read.type not in ("create_file", "update_file") or read.diff is None:
-        raise ValueError("it needs a type of create_file, update_file or delete_file, and a diff but to delete")
-    return {"operation": {"type": read.type, "path": read.path, "diff": read.diff}}
+    return {"operation": patch_operation(arguments)}
 
 
 def _tool_search(arguments: str) -> dict[str, Any]:

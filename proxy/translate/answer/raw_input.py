@@ -19,10 +19,13 @@ from proxy.translate.tools.kinds import INPUT
 _HEAD = f'{{"{INPUT}":"'
 _GAPS = frozenset({0, 1, len(_HEAD) - 2, len(_HEAD) - 1})
 _WHITE_SPACE = " \t\n\r"
-_PIECE = re.compile(r'[^"\\]+|\\(?:u[0-9a-fA-F]{4}|[^u])', re.DOTALL)
+_RUN = re.compile(r'(?:[^"\\]++|\\(?:u[0-9a-fA-F]{4}|[^u]))++', re.DOTALL)
 _UNFINISHED = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?\Z")
-_ESCAPES = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", '"': '"', "\\": "\\", "/": "/"}
+_ESCAPES = '"/bfnrtu'  # what may follow a backslash, beside another one
+_BACKSLASH = "\udcff"  # in place of two: half of a character, which stands in no text
 _NO_CHARACTER = "\ufffd"
+_HALF = re.compile("[\ud800-\udfff]")
+_LENIENT = json.JSONDecoder(strict=False).decode  # raw line ends in strings
 # An object's end as it should be, after a quote that stood inside the text without its backslash.
 _LATE_END = re.compile(r'"\s*\}\s*\Z')
 
@@ -106,10 +109,10 @@ class RawInput:
         made: list[str] = []
         at = 0
         while at < len(text):
-            piece = _PIECE.match(text, at)
-            if piece is not None:
-                made.append(self._character(piece.group()))
-                at = piece.end()
+            run = _RUN.match(text, at)
+            if run is not None:
+                made.append(self._characters(run.group()))
+                at = run.end()
             elif text[at] == '"':
                 made.append(self._flushed())
                 self._take = RawInput._after
@@ -119,7 +122,7 @@ class RawInput:
                 self._buffer = text[at:]
                 break
             else:  # \u and no four digits: as it stands
-                made.append(self._character("\\\\"))
+                made.append(self._characters("\\\\"))
                 at += 1
         return "".join(made)
 
@@ -128,33 +131,40 @@ class RawInput:
         rest, self._high, self._buffer = (_NO_CHARACTER if self._high else "") + self._buffer, "", ""
         return rest
 
-    def _character(self, piece: str) -> str:
-        high, self._high = self._high, ""
-        if not piece.startswith("\\"):
-            text = piece
-        elif piece[1] == "u":
-            text = chr(int(piece[2:], 16))
-        else:
-            text = _ESCAPES.get(piece[1], piece)
-        if high and "\udc00" <= text <= "\udfff":
-            return (high + text).encode("utf-16", "surrogatepass").decode("utf-16")
-        if "\ud800" <= text <= "\udbff":
-            self._high, text = text, ""
-        elif "\udc00" <= text <= "\udfff":
-            text = _NO_CHARACTER
-        return (_NO_CHARACTER if high else "") + text
+    def _characters(self, run: str) -> str:
+        """What a run of characters and whole escapes says; half of a character at its end waits for the other."""
+        if "\\" not in run and not self._high:
+            return run
+        text = self._high + _unescape(run)
+        if self._high and "\udc00" <= text[1] <= "\udfff":
+            text = text[:2].encode("utf-16", "surrogatepass").decode("utf-16") + text[2:]
+        self._high = text[-1] if "\ud800" <= text[-1] <= "\udbff" else ""
+        return _HALF.sub(_NO_CHARACTER, text[: len(text) - len(self._high)])
 
     def _unescaped(self, tail: str) -> str:
         """What belongs to the input of what followed its first plain quote: nothing, where that was its end."""
         late = _LATE_END.search(tail)
-        if late is None or tail.lstrip(_WHITE_SPACE).startswith("}") or _read(f'{{"":""{tail}') is not None:
+        if late is None or tail.lstrip(_WHITE_SPACE).startswith("}") or read_json(f'{{"":""{tail}') is not None:
             return ""
         more = RawInput()
         pieces = tail[: late.start()].split('"')
         return '"' + '"'.join(more._inside(piece) + more._flushed() for piece in pieces)
 
 
-def _read(text: str) -> Any:
+def _unescape(run: str) -> str:
+    """A run with its escapes read, at once: one after another they would take seconds. Unknown ones stay."""
+    if "\\" not in run:
+        return run
+    try:
+        return str(_LENIENT(f'"{run}"'))
+    except ValueError:
+        text = run.replace("\\\\", _BACKSLASH).replace("\\", "\\\\")
+        for escape in _ESCAPES:
+            text = text.replace("\\\\" + escape, "\\" + escape)
+        return str(_LENIENT('"' + text.replace(_BACKSLASH, "\\\\") + '"'))
+
+
+def read_json(text: str) -> Any:
     """Any JSON, raw line ends in its strings allowed; None for what is none."""
     try:
         return msgspec.json.decode(text)
@@ -163,14 +173,14 @@ def _read(text: str) -> Any:
     except msgspec.DecodeError:
         pass
     try:
-        return json.loads(text, strict=False)
+        return _LENIENT(text)
     except (ValueError, RecursionError):
         return None
 
 
 def _meant(whole: str) -> str:
     """The input in arguments that are not as they were asked for."""
-    read = _read(whole)
+    read = read_json(whole)
     if isinstance(read, str):
         return _with_whole_characters(read)
     if isinstance(read, dict):

@@ -18,8 +18,7 @@ from proxy.wire.client_events import Create
 from proxy.wire.codec import NULL, Raw, decode, encode, is_null
 from proxy.wire.items import Item
 
-# Settings that would change the answer: a client is told where a server cannot be given them. Everything else of a
-# create is ours (store, stream …), has no meaning for a model (metadata, user …), or has a function of its own below.
+# Settings of the API that would change the answer: a client is told where a server cannot be given them.
 _TELLING = (
     "temperature",
     "top_p",
@@ -32,6 +31,49 @@ _TELLING = (
     "reasoning.effort",
     "text.verbosity",
 )
+# What has a function of its own, here or elsewhere.
+_HANDLED = frozenset(
+    {"instructions", "tools", "tool_choice", "reasoning", "text", "text.format", "top_logprobs", "prompt"}
+)
+# What says how Loopline is to answer.
+_OURS = frozenset(
+    {"type", "event_id", "stream", "stream_id", "store", "generate", "previous_response_id", "model", "background"}
+)
+# What changes no answer: it is for accounts and caches, for tools that servers run themselves, or for showing
+# reasoning, which is shown anyhow.
+_BOOKKEEPING = frozenset(
+    {
+        "access_programs",
+        "client_metadata",
+        "include",
+        "max_tool_calls",
+        "metadata",
+        "prompt_cache_key",
+        "prompt_cache_options",
+        "prompt_cache_retention",
+        "safety_identifier",
+        "stream_options",
+        "user",
+        "reasoning.summary",
+        "reasoning.generate_summary",
+    }
+)
+_SILENT = _HANDLED | _OURS | _BOOKKEEPING
+# Members of the Responses API that no chat server knows, and those of chat servers that are not a client's to set:
+# what the request itself is made of, how much it may cost (an operator bounds that), what form its answer has, and
+# where in a shared server it runs, or which other servers that one speaks to.
+_NEVER_CARRIED = frozenset(
+    {
+        *("context_management", "conversation", "image", "moderation"),
+        *("messages", "functions", "function_call", "prompt_token_ids", "input_ids"),
+        *("max_tokens", "max_completion_tokens", "n_predict", "n", "best_of", "use_beam_search", "timeout"),
+        *("echo", "logprobs", "prompt_logprobs", "return_token_ids", "return_tokens_as_token_ids"),
+        *("id_slot", "slot_id", "priority", "request_id", "rid", "session_params", "routed_dp_rank"),
+        *("data_parallel_rank", "cache_salt", "extra_key", "kv_transfer_params", "vllm_xargs", "lora_path"),
+        *("bootstrap_host", "bootstrap_port", "bootstrap_room", "keep_alive", "ttl", "draft_model"),
+    }
+)
+_MAX_UNKNOWN, _MAX_NAME_CHARS = 32, 64  # a client's own words in a log line
 # Values that say what happens anyhow.
 _DEFAULTS: Mapping[str, tuple[Any, ...]] = {
     "truncation": ("disabled",),
@@ -40,6 +82,7 @@ _DEFAULTS: Mapping[str, tuple[Any, ...]] = {
     "presence_penalty": (0,),
     "frequency_penalty": (0,),
     "parallel_tool_calls": (True,),
+    "reasoning.context": ("auto", "all_turns"),
 }
 
 
@@ -68,6 +111,7 @@ class ChatFields:
             self._say_if_ignored("text.format")
         if has_tools and create.raw("tool_choice") not in (None, b'"auto"'):
             self._say_if_ignored("tool_choice")
+        self._take_unknown(create.members, nested)
 
     def _say_if_ignored(self, path: str) -> None:
         if path in self._profile.ignored:
@@ -85,6 +129,23 @@ class ChatFields:
             self.left_out.append(LeftOut("field", path))
         if name is not None:
             self.members.append(b"%b:%b" % (encode(name), value))
+
+    def _take_unknown(self, members: Mapping[str, Raw], nested: Mapping[str, bytes]) -> None:
+        """Carry what no API here knows, or say that it is left out."""
+        known = {*_SILENT, *_TELLING, *self._profile.fields}
+        written = {*self._profile.fields.values(), *_SILENT}
+        if "text.format" in nested:
+            written.add("response_format")
+        said = []
+        for name, value in members.items():
+            if name in known:
+                continue
+            if self._profile.unknown == "carried" and name not in _NEVER_CARRIED and name not in written:
+                self.members.append(b"%b:%b" % (encode(name), bytes(value)))
+            else:
+                said.append(name)
+        said += [path for path, value in nested.items() if path not in known and not _is_default(path, value)]
+        self.left_out += [LeftOut("field", name[:_MAX_NAME_CHARS]) for name in said[:_MAX_UNKNOWN]]
 
     def _carry_logprobs(self, create: Create, *, has_tools: bool) -> None:
         if not _asks_for_logprobs(create):

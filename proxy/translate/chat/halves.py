@@ -1,7 +1,7 @@
 """Characters cut in two: servers that stream UTF-16 may put the halves of one surrogate pair into two chunks.
 
-Neither half is valid on its own. This is the rare way: it decodes and encodes whole chunks, and the usual one never
-comes here.
+Neither half is valid on its own. This is the rare way, for odd chunks too: it decodes and encodes whole chunks, and the
+usual one never comes here.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from typing import Any
+
+from proxy.translate.chat.odd import straightened
 
 _MEMBERS = ("content", "reasoning_content", "reasoning", "refusal")
 _PART_MEMBERS = ("text", "refusal", "thinking")
@@ -28,17 +30,22 @@ class Halves:
         return bool(self._kept)
 
     def mend(self, payload: bytes) -> bytes:
-        """A chunk with the halves that were kept and without those that are to be. Raises ValueError, RecursionError.
+        """A chunk with the halves that were kept and without those that are to be. Raises ValueError, RecursionError,
+        OverflowError.
 
-        Halves that make no character remain, for the decoder to refuse.
+        Halves that make no character remain, for the decoder to refuse. Its members get the types that are read.
         """
-        chunk = json.loads(payload.decode())
+        chunk = straightened(json.loads(payload.decode(), parse_constant=_refuse))
         for holder, member, key in _texts(chunk):
             text = self._kept.pop(key, "") + holder[member]
             if "\ud800" <= text[-1:] <= "\udbff":
                 self._kept[key], text = text[-1], text[:-1]
             holder[member] = text
         return json.dumps(chunk).encode()
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON")
 
 
 def _texts(chunk: Any) -> Iterator[_Text]:

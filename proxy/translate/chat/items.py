@@ -15,7 +15,7 @@ from proxy.errors import Kind, LooplineError
 from proxy.models.profile import Chat
 from proxy.translate.chat.call_items import CALL_WRITERS
 from proxy.translate.chat.hosted_items import HOSTED_WRITERS
-from proxy.translate.chat.messages import Messages, Writer, join_messages
+from proxy.translate.chat.messages import Messages, Writer, in_order, join_messages
 from proxy.translate.chat.parts import Content, Part, chat_parts, texts_and_media, user_content
 from proxy.translate.left_out import LeftOut
 from proxy.translate.tools.listed import Tools
@@ -55,7 +55,7 @@ class ItemEncoder:
     def encode(self, items: Sequence[Item]) -> bytes:
         """Messages joined by commas. Raises `LooplineError` (invalid_request, param `input[i]`)."""
         messages = Messages(self._tools, self._profile, self._open_reasoning, self.left_out)
-        for index, item in enumerate(items):
+        for index, item in in_order(items):
             param = f"input[{index}]"
             write = WRITERS.get(item.kind)
             if write is None:

@@ -1,7 +1,7 @@
 """Chat Completions messages as they are built from items, in an order that engines take.
 
 What one answer said (reasoning, text, calls) is one assistant message, and its outputs come right after it: whatever
-stood between a call and its output follows the outputs. A request has at most one leading system message.
+stood between a call and its output follows the outputs (`in_order`). A request has at most one leading system message.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from proxy.errors import Kind, LooplineError
 from proxy.models.profile import Chat
 from proxy.translate.chat.parts import ChatPart, announced, texts_and_media
 from proxy.translate.left_out import LeftOut
+from proxy.translate.tools.arguments import TOOL_OF_CALL
 from proxy.translate.tools.listed import Tools
+from proxy.translate.tools.outputs import TOOL_OF_OUTPUT
 from proxy.wire.codec import encode
 from proxy.wire.items import Item
 
@@ -159,17 +161,64 @@ class Messages:
         return item_id
 
 
+def in_order(items: Sequence[Item]) -> list[tuple[int, Item]]:
+    """Items with their places, as `Messages` takes them: once one of some calls is answered, all of them are.
+
+    Outputs of calls that are none of these items' come first: the calls stand at the end of what was said before.
+    """
+    numbered = list(enumerate(items))
+    if not any(item.kind in TOOL_OF_OUTPUT for item in items):
+        return numbered
+    answers = _answers(items)
+    early = [pair for pair in numbered if answers.get(pair[0]) == _EARLIER]
+    ordered, moved = early, {at for at, _ in early}
+    outputs = {call: at for at, call in answers.items() if call != _EARLIER}
+    waiting: list[int] = []
+    for at, item in numbered:
+        if at in moved:
+            continue
+        if at in answers:
+            together = sorted(outputs[call] for call in waiting if call in outputs)
+            ordered += [(each, items[each]) for each in together]
+            moved.update(together)
+            waiting.clear()
+            continue
+        ordered.append((at, item))
+        if at in outputs:
+            waiting.append(at)
+    return ordered
+
+
+_EARLIER = -1
+
+
+def _answers(items: Sequence[Item]) -> dict[int, int]:
+    """The place of each output that answers somebody's call → that of the call, `_EARLIER` for none of these items."""
+    made: dict[str, int] = {}
+    found: dict[int, int] = {}
+    for at, item in enumerate(items):
+        if item.call_id is None:
+            continue
+        if item.kind in TOOL_OF_CALL and not item.unfinished:
+            made[item.call_id] = at
+        elif item.kind in TOOL_OF_OUTPUT:
+            found[at] = made.pop(item.call_id, _EARLIER)
+    return found
+
+
 Writer = Callable[[Messages, Item, str], None]  # the last is what to call the item in an error: `input[3]`
 
 
 def finished(write: Writer) -> Writer:
-    """A call that was cut off is skipped: its arguments are no JSON, nobody answered it, and engines refuse it."""
+    """A call that was cut off is left out: its arguments are no JSON, nobody answered it, and engines refuse it."""
 
-    def writefinished(messages: Messages, item: Item, param: str) -> None:
-        if not item.unfinished:
+    def write_finished(messages: Messages, item: Item, param: str) -> None:
+        if item.unfinished:
+            messages.left_out.append(LeftOut("item", item.kind))
+        else:
             write(messages, item, param)
 
-    return writefinished
+    return write_finished
 
 
 def _call(call_id: str, name: str, arguments: str) -> dict[str, object]:

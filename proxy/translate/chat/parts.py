@@ -35,7 +35,8 @@ class Part(msgspec.Struct):
 
 Content = str | list[Part] | None
 
-_DETAILS = ("auto", "low", "high")
+# `original` is `high` without a bound on its size; the nearest that servers know.
+_DETAILS: Mapping[str | None, str] = {"auto": "auto", "low": "low", "high": "high", "original": "high"}
 
 
 def _text(part: Part) -> ChatPart | None:
@@ -51,7 +52,7 @@ def _image(part: Part) -> ChatPart | None:
         return None
     image = {"url": part.image_url}
     if part.detail in _DETAILS:
-        image["detail"] = part.detail
+        image["detail"] = _DETAILS[part.detail]
     return {"type": "image_url", "image_url": image}
 
 

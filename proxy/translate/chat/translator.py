@@ -21,7 +21,7 @@ from proxy.translate.chat.marks import NOTHING, joined, marks, read_annotations,
 from proxy.translate.failures import stream_error
 from proxy.translate.intake import Intake
 from proxy.translate.left_out import LeftOut
-from proxy.translate.tools.choice import chat_tools
+from proxy.translate.tools.choice import allowed_calls, chat_tools
 from proxy.translate.tools.listed import left_out_tools
 from proxy.wire import server_events as events
 from proxy.wire.codec import NULL, Raw, is_null
@@ -42,7 +42,8 @@ _INCOMPLETE: Mapping[str, bytes] = {
 }
 # finish_reason of an answer that an engine gave up (vLLM, SGLang): what came is not the whole of it.
 _FAILED = frozenset({"abort", "error"})
-
+# Reasons that another one, in a later chunk, does not undo.
+_LASTING = _INCOMPLETE.keys() | _FAILED
 
 _NO_FUNCTION = Function()
 
@@ -64,7 +65,7 @@ class ChatTranslator:
         self._finish_reason: str | None = None
         self._done = False
         self._say = {"text": self._answer.text, "reasoning": self._answer.reasoning, "refusal": self._answer.refusal}
-        self._keys = CallKeys(self._answer.is_whole)
+        self._keys = CallKeys(self._answer.is_whole, self._answer.names)
         self._wants_logprobs = wants_logprobs(brief.create, brief.profile.chat)
         self._logged = NOTHING  # of tokens that gave no text yet
         self._by_message = False
@@ -115,6 +116,7 @@ class ChatTranslator:
             named=profile.named_choice == "function",
             obeyed="tool_choice" not in profile.ignored,
         )
+        self._answer.allowed = allowed_calls(self._tools, create.raw("tool_choice"))
         fields = ChatFields(create, profile, self._brief.lasting, has_tools=bool(tools))
         self._left_out = [*left_out_tools(self._tools), *fields.left_out]
         head = _HEAD % string(self._brief.model) + (_WITH_USAGE if profile.usage else b"")
@@ -208,11 +210,11 @@ class ChatTranslator:
                 self._take_choice(choice, payload)
 
     def _mended(self, payload: bytes, error: Exception) -> Chunk | None:
-        """A chunk that msgspec refused, if only because it holds one half of a character."""
+        """A chunk that msgspec refused, if only for one half of a character or a member of an odd type."""
         try:
             mended = self._halves.mend(payload)
             chunk = CHUNK.decode(mended)
-        except (ValueError, RecursionError):
+        except (ValueError, RecursionError, OverflowError):
             raise LooplineError(
                 Kind.UPSTREAM_GARBLED, "The upstream sent a chunk that is not valid.", cause=str(error)
             ) from error
@@ -247,7 +249,7 @@ class ChatTranslator:
                 self._answer.refusal(delta.refusal)
             if delta.tool_calls or delta.function_call:
                 self._take_calls(delta)
-        if choice.finish_reason:  # some servers write "" in every chunk
+        if choice.finish_reason and self._finish_reason not in _LASTING:  # some servers write "" in every chunk
             self._finish_reason = choice.finish_reason
 
     def _say_pieces(self, content: list[Part | str]) -> None:

@@ -13,6 +13,7 @@ import msgspec
 
 from proxy.translate.answer.calls import COMPLETED
 from proxy.translate.responses.events import MEMBERS, Event
+from proxy.translate.responses.logprobs import in_event, in_item
 from proxy.translate.responses.sink import Sink
 from proxy.translate.responses.whole import PART_OF_EVENTS, PARTS
 from proxy.wire.codec import NULL, Raw, encode, is_null
@@ -147,7 +148,7 @@ def _says_nothing(name: str, value: Raw) -> bool:
 class _Part:
     """The part that is open."""
 
-    __slots__ = ("annotations", "events", "head", "key", "kind", "known", "member", "said")
+    __slots__ = ("annotations", "events", "head", "key", "kind", "known", "logprobs", "member", "said")
 
     def __init__(self, key: Key, known: dict[str, Raw], head: bytes) -> None:
         self.key = key
@@ -158,6 +159,12 @@ class _Part:
         self.events, self.member = shape.events, shape.member
         self.said: list[str] = []
         self.annotations: list[Raw] = []
+        self.logprobs: list[dict[str, Any]] = []  # as deltas told them
+
+    def know(self, members: Mapping[str, Raw]) -> None:
+        """What the upstream says of the whole part; what says nothing takes nothing back."""
+        told = {name: value for name, value in members.items() if bytes(value) not in _EMPTY or name not in self.known}
+        self.known = {**self.known, **told}
 
     def whole(self) -> dict[str, Any]:
         """The part as it ends."""
@@ -165,6 +172,8 @@ class _Part:
         known = {name: value for name, value in self.known.items() if not is_null(value)}
         if self.annotations and bytes(known.get("annotations", NULL)) in _EMPTY:
             known["annotations"] = Raw(encode(self.annotations))
+        if self.logprobs and bytes(known.get("logprobs", NULL)) in _EMPTY:
+            known["logprobs"] = Raw(encode(self.logprobs))
         return {**shape.empty, **known, "type": self.kind, self.member: "".join(self.said)}
 
 
@@ -214,12 +223,14 @@ class PartsItem:
 
     def text_delta(self, event: Event) -> None:
         kind, _ = _PARTS_OF[event.type]
-        logprobs = b"" if event.logprobs is NULL or is_null(event.logprobs) else bytes(event.logprobs)
+        logprobs = b"" if is_null(event.logprobs) else bytes(event.logprobs)
         self._text((event.content_index or 0, kind), text_of(event.delta), logprobs)
 
     def text_done(self, event: Event) -> None:
         kind, member = _PARTS_OF[event.type]
-        self._whole((event.content_index or 0, kind), getattr(event, member), {})
+        logprobs = in_item(event.logprobs)
+        known = {"logprobs": Raw(encode(logprobs))} if logprobs else {}
+        self._whole((event.content_index or 0, kind), getattr(event, member), known)
 
     def _part(self, event: Event) -> None:
         members = {} if is_null(event.part) else MEMBERS.decode(event.part)
@@ -233,7 +244,7 @@ class PartsItem:
             if is_done or text_of(text):
                 self._whole(key, text, members)
             else:
-                self._opened(key).known = members
+                self._opened(key).know(members)
         elif is_done and kind and key not in self.source.said:
             self._foreign(key, members)
 
@@ -251,6 +262,8 @@ class PartsItem:
         if not text and not logprobs:
             return
         part = self._opened(key)
+        if logprobs:
+            part.logprobs += in_item(Raw(logprobs))
         part.said.append(text)
         self.source.said[key].append(text)
         self._told = True
@@ -264,9 +277,13 @@ class PartsItem:
         whole = text_of(text)
         if key not in self.source.said:
             self._opened(key)
-        self._text(key, self.source.owed(key, whole))
+        # Those of the whole part stand where its text does; of a rest nobody knows which are its own.
+        is_first = not self.source.said[key]
+        owed = self.source.owed(key, whole)
+        logprobs = in_event(known.get("logprobs", NULL)) if owed and is_first else []
+        self._text(key, owed, encode(logprobs) if logprobs else b"")
         if self._open is not None and self._open.key == key:
-            self._open.known = {**self._open.known, **known}
+            self._open.know(known)
 
     def _opened(self, key: Key) -> _Part:
         """The part `key`; one that it comes back to goes on as another."""
@@ -287,7 +304,9 @@ class PartsItem:
             return
         whole = part.whole()
         self._tell_annotations(part, whole.get("annotations"))
-        extra = b',"logprobs":[]' if part.kind == "output_text" else b""
+        extra = (
+            b',"logprobs":%b' % encode(in_event(Raw(encode(whole["logprobs"])))) if part.kind == "output_text" else b""
+        )
         told = b'%b,"%b":%b%b' % (self._place(), part.member.encode(), encode(whole[part.member]), extra)
         self._sink.say(f"{part.events}.done", told)
         self._sink.say("response.content_part.done", b'%b,"part":%b' % (self._place(), encode(whole)))
@@ -295,8 +314,8 @@ class PartsItem:
 
     def _tell_annotations(self, part: _Part, annotations: Any) -> None:
         """Those that the upstream showed only in the whole part."""
-        listed = RAWS.decode(annotations) if isinstance(annotations, Raw) else annotations or []
-        for number, annotation in enumerate(listed[len(part.annotations) :], len(part.annotations)):
+        shown = RAWS.decode(annotations) if isinstance(annotations, Raw) else annotations or []
+        for number, annotation in enumerate(shown[len(part.annotations) :], len(part.annotations)):
             at = b'%b,"annotation_index":%d,"annotation":%b' % (self._place(), number, bytes(annotation))
             self._sink.say(f"{part.events}.annotation.added", at)
 
@@ -317,6 +336,8 @@ class PartsItem:
         return item
 
     def _finish_reasoning(self, members: dict[str, Any]) -> None:
+        if isinstance(members["summary"], Raw) and not _is_of_objects(members["summary"]):
+            members["summary"] = []  # clients read its parts, and would not take it back
         if self._summary and bytes(encode(members["summary"])) == b"[]":
             texts = ("".join(self._summary[key]) for key in sorted(self._summary))
             members["summary"] = [{"type": "summary_text", "text": text} for text in texts]
@@ -325,6 +346,12 @@ class PartsItem:
             members.pop("encrypted_content", None)  # it is no text, which would not be taken back
         if self._making.seal is not None and thought and not is_sealed(members.get("encrypted_content", NULL)):
             members["encrypted_content"] = self._making.seal(thought)
+
+
+def _is_of_objects(raw: Raw) -> bool:
+    if bytes(memoryview(raw)[:1]) != b"[":
+        return False
+    return all(bytes(memoryview(each)[:1]) == b"{" for each in RAWS.decode(raw))
 
 
 def is_sealed(raw: Raw) -> bool:

@@ -16,12 +16,12 @@ from proxy.errors import Kind, LooplineError
 from proxy.models.profile import EVERYTHING, Responses, takes
 from proxy.translate.left_out import LeftOut
 from proxy.translate.responses.parts import IMAGE, PARTS, annotated, as_input, detailed, one_text, said
-from proxy.translate.tools.arguments import TOOL_OF_CALL, Call, read_call
+from proxy.translate.tools.arguments import TOOL_OF_CALL, Call, json_object, read_call
 from proxy.translate.tools.hosted import HOSTED, read_hosted
 from proxy.translate.tools.listed import Tools
 from proxy.translate.tools.outputs import TOOL_OF_OUTPUT, Said, read_output
 from proxy.wire.codec import NULL, Raw, decode, encode, is_null
-from proxy.wire.items import Item
+from proxy.wire.items import CALLS, Item
 
 # Items whose effect is in the request's own members instead (`Brief.lasting`).
 _LASTING = frozenset({"additional_tools", "configuration_update"})
@@ -39,6 +39,10 @@ _NEEDED: Mapping[str, str] = {
     "compaction_trigger": "it cannot compact a conversation; leave the item out.",
 }
 _RESHAPED = HOSTED | _LASTING | _FOREIGN | _NEEDED.keys()
+# Calls that a server makes in its own words, none of which were made here: some do not fit the types of the API.
+_MADE_UPSTREAM = HOSTED | (TOOL_OF_CALL.keys() - {"function_call", "custom_tool_call"})
+_CALLED = HOSTED | TOOL_OF_CALL.keys()
+_NO_ARGUMENTS = frozenset({"type", "id", "call_id", "status", "name", "namespace"})
 
 
 class _Reasoning(msgspec.Struct):
@@ -62,33 +66,73 @@ _REASONING = msgspec.json.Decoder(_Reasoning)
 _ANSWER = msgspec.json.Decoder(_Answer)
 _CONTENT = msgspec.json.Decoder(_Content)
 _MEMBERS = msgspec.json.Decoder(dict[str, Raw])
+_TEXT = msgspec.json.Decoder(str)
+_ANYTHING: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 
 
 class ItemShaper:
-    """Items of one turn for one kind of server. `left_out` collects what it cannot take."""
+    """Items of one turn for one kind of server. `left_out` collects what it cannot take.
 
-    def __init__(self, tools: Tools, profile: Responses, open_reasoning: Callable[[str], str | None]) -> None:
+    `open_reasoning` and `is_sealed_here` are the brief's (see base.py).
+    """
+
+    def __init__(
+        self,
+        tools: Tools,
+        profile: Responses,
+        open_reasoning: Callable[[str], str | None],
+        is_sealed_here: Callable[[str], bool] = lambda _: False,
+    ) -> None:
         self._tools = tools
         self._profile = profile
         self._open_reasoning = open_reasoning
+        self._is_sealed_here = is_sealed_here
         self._is_listing = EVERYTHING not in profile.items
         self._is_open = not self._is_listing and EVERYTHING in profile.tools
         self._search = "{}"  # what a server's own search asked for, until its output comes
         self.left_out: list[LeftOut] = []
 
-    @property
-    def is_join(self) -> bool:
-        """Do items pass as they are, but for reasoning?"""
-        profile = self._profile
-        is_plain = not (profile.needs_status or profile.needs_detail)
-        return self._is_open and is_plain and profile.developer == "developer"
-
     def encode(self, items: Sequence[Item]) -> bytes:
         """Items joined by commas. Raises `LooplineError` (invalid_request) naming one that is none."""
-        shaped = [self._shaped(item, f"input[{index}]") for index, item in enumerate(items)]
+        shaped = [self._fitted(item, f"input[{index}]") for index, item in enumerate(items)]
         return b",".join(each for each in shaped if each)
 
+    def encode_kept(self, items: Sequence[Item]) -> bytes:
+        """The same for items of earlier turns, which the client cannot mend: what does not fit raises nothing."""
+        shaped = [self._kept(item, f"input[{index}]") for index, item in enumerate(items)]
+        return b",".join(each for each in shaped if each)
+
+    def _kept(self, item: Item, param: str) -> bytes:
+        try:
+            return self._fitted(item, param)
+        except (LooplineError, msgspec.DecodeError):
+            if item.kind != "reasoning":
+                return item.raw  # the server itself says what is wrong with it, if anything is
+        self.left_out.append(LeftOut("item", item.kind))  # a seal of ours may be in it
+        return b""
+
+    def _fitted(self, item: Item, param: str) -> bytes:
+        try:
+            return self._shaped(item, param)
+        except LooplineError:
+            if item.kind not in _MADE_UPSTREAM:
+                raise
+        return self._odd_call(item, param)
+
+    def _odd_call(self, item: Item, param: str) -> bytes:
+        """A call in words that nobody here knows: what it says stands as its arguments, so that its output fits."""
+        members = _members(item.raw, param)
+        if item.kind in HOSTED or item.call_id is None:
+            self.left_out.append(LeftOut("item", item.kind))
+            return b""
+        tool = TOOL_OF_CALL[item.kind]
+        said = {name: value for name, value in members.items() if name not in _NO_ARGUMENTS}
+        return self._made_call(item.call_id, self._tools.name_of(tool, tool), encode(said).decode())
+
     def _shaped(self, item: Item, param: str) -> bytes:
+        if item.unfinished and item.kind in (CALLS if self._is_open else _CALLED):
+            self.left_out.append(LeftOut("item", item.kind))
+            return b""  # its arguments were cut off: no JSON, no answer, and servers refuse such a history
         if item.kind == "reasoning":
             return self._reasoning(item, param)
         if item.kind == "message":
@@ -96,7 +140,7 @@ class ItemShaper:
         if item.kind in TOOL_OF_OUTPUT:
             return self._output(item, param)
         if self._is_open:
-            return item.raw
+            return _mended(item, param)
         if item.kind in TOOL_OF_CALL:
             return self._call(item, param)
         if takes(self._profile.items, item.kind) or item.kind not in _RESHAPED:
@@ -119,8 +163,6 @@ class ItemShaper:
 
     def _call(self, item: Item, param: str) -> bytes:
         tool = TOOL_OF_CALL[item.kind]
-        if item.unfinished:
-            return b""  # its arguments were cut off: no JSON, no answer, and servers refuse such a history
         if self._is_taken(item, tool) and tool != "function":
             return item.raw
         call = read_call(item.kind, item.raw, param, self._tools)
@@ -129,7 +171,7 @@ class ItemShaper:
             return b""
         if tool == "function":
             return self._function_call(item, call, param)
-        return self._made_call(item, call.call_id, call.name, call.arguments)
+        return self._made_call(call.call_id, call.name, call.arguments)
 
     def _function_call(self, item: Item, call: Call, param: str) -> bytes:
         members = _members(item.raw, param)
@@ -142,12 +184,13 @@ class ItemShaper:
             arguments = encode(call.arguments)
             if bytes(given) != arguments:
                 changed["arguments"] = Raw(arguments)
-        changed |= {each: value for each, value in self._stated("fc", item).items() if each not in members}
+        stated = self._stated("fc", call.call_id or "", call.name, call.arguments)
+        changed |= {each: value for each, value in stated.items() if each not in members}
         return encode({**members, **changed}) if changed else item.raw
 
-    def _made_call(self, item: Item, call_id: str, name: str, arguments: str) -> bytes:
+    def _made_call(self, call_id: str, name: str, arguments: str) -> bytes:
         made = {"type": "function_call", "call_id": call_id, "name": name, "arguments": arguments}
-        return encode({**made, **self._stated("fc", item)})
+        return encode({**made, **self._stated("fc", call_id, name, arguments)})
 
     def _output(self, item: Item, param: str) -> bytes:
         tool = TOOL_OF_OUTPUT[item.kind]
@@ -157,7 +200,7 @@ class ItemShaper:
         if output.call_id is not None:
             return self._made_output(output.call_id, output.output, param)
         arguments, self._search = self._search, "{}"
-        return self._answered(item, self._tools.name_of(tool, tool), arguments, output.output, param)
+        return self._answered(self._tools.name_of(tool, tool), arguments, output.output, param)
 
     def _made_output(self, call_id: str, output: Said, param: str) -> bytes:
         given: Any = output
@@ -166,22 +209,20 @@ class ItemShaper:
         return encode({"type": "function_call_output", "call_id": call_id, "output": given})
 
     def _hosted(self, item: Item, param: str) -> bytes:
-        if item.unfinished:
-            return b""
         ran = read_hosted(item.kind, item.raw, param, self._tools)
-        return self._answered(item, ran.name, ran.arguments, ran.output, param)
+        return self._answered(ran.name, ran.arguments, ran.output, param)
 
-    def _answered(self, item: Item, name: str, arguments: str, output: Said, param: str) -> bytes:
+    def _answered(self, name: str, arguments: str, output: Said, param: str) -> bytes:
         """A call that its own server answered, and the answer; the id is the same each time, so that caches hit."""
-        call_id = f"call_{xxhash.xxh3_128_hexdigest(item.raw)}"
-        call = self._made_call(item, call_id, name, arguments)
+        call_id = f"call_{_digest(name, arguments, output)}"
+        call = self._made_call(call_id, name, arguments)
         return call + b"," + self._made_output(call_id, output, param)
 
-    def _stated(self, prefix: str, item: Item) -> dict[str, Any]:
-        """The id and status that some servers want; the same each time, so that their caches hit."""
+    def _stated(self, prefix: str, *said: str) -> dict[str, Any]:
+        """The id and status that some servers want; the same for what says the same, so that their caches hit."""
         if not self._profile.needs_status:
             return {}
-        return {"id": f"{prefix}_{xxhash.xxh3_64_hexdigest(item.raw)}", "status": "completed"}
+        return {"id": f"{prefix}_{_digest(*said)[:16]}", "status": "completed"}
 
     def _message(self, item: Item, param: str) -> bytes:
         if item.role == "assistant" and (self._is_listing or self._profile.needs_status):
@@ -200,7 +241,7 @@ class ItemShaper:
         parts = one_text(given, self.left_out) if self._is_listing else given
         if not parts and self._is_listing:
             return b""  # servers fail over an answer of nothing
-        stated = self._stated("msg", item)
+        stated = self._stated("msg", said(given))
         changed: dict[str, Any] = {name: value for name, value in stated.items() if is_null(getattr(answer, name))}
         parts = annotated(parts) if self._profile.needs_status else parts
         if parts is not given:
@@ -230,6 +271,8 @@ class ItemShaper:
         sealed = reasoning.encrypted_content
         opened = self._open_reasoning(sealed) if sealed else None
         text = said(reasoning.content)
+        if sealed and opened is None and self._is_sealed_here(sealed):
+            return self._lost(item, text or said(reasoning.summary), param, has_text=bool(text))
         if not self._profile.bare_reasoning:
             if opened is None and (sealed or (sealed is not None and not text)):
                 return item.raw
@@ -242,19 +285,46 @@ class ItemShaper:
             return item.raw
         return self._told(item, text or opened or said(reasoning.summary), param, has_text=bool(text))
 
+    def _lost(self, item: Item, text: str, param: str, *, has_text: bool) -> bytes:
+        """Reasoning that was sealed for another key or tenant: what else there is of it, never the seal."""
+        if not has_text:
+            self.left_out.append(LeftOut("reasoning", "encrypted_content"))
+        elif not self._profile.bare_reasoning:
+            self.left_out.append(LeftOut("reasoning", "text"))
+        if not text or not self._profile.bare_reasoning:
+            return b""
+        return self._told(item, text, param, has_text=has_text)
+
     def _takes_bare(self) -> bool:
         return self._profile.bare_reasoning and self._profile.sealed_reasoning
 
     def _told(self, item: Item, text: str, param: str, *, has_text: bool) -> bytes:
         """Reasoning as text alone, what was sealed taken out."""
         if not text:
-            self.left_out.append(LeftOut("reasoning", "encrypted"))
+            self.left_out.append(LeftOut("reasoning", "encrypted_content"))
             return b""
         members = _members(item.raw, param)
         members.pop("encrypted_content", None)
         if not has_text:
             members["content"] = [{"type": "reasoning_text", "text": text}]
         return encode(members)
+
+
+def _digest(*said: Said) -> str:
+    """Of what is said, not of the bytes that say it: a client may send the same with its members in another order."""
+    values = decode(_ANYTHING, encode(said), "An item")
+    return xxhash.xxh3_128_hexdigest(msgspec.json.encode(values, order="sorted"))
+
+
+def _mended(item: Item, param: str) -> bytes:
+    """An item as it came, but for a call that was cut and answered all the same: servers want JSON of it."""
+    if item.kind != "function_call" or b'"incomplete"' not in item.raw:
+        return item.raw
+    call = _members(item.raw, param)
+    if bytes(call.get("status", NULL)) != b'"incomplete"':
+        return item.raw
+    arguments = decode(_TEXT, call.get("arguments", Raw(b'""')), f"'{param}.arguments'", param)
+    return encode({**call, "arguments": json_object(arguments), "status": "completed"})
 
 
 def _members(raw: bytes, param: str) -> dict[str, Any]:

@@ -40,15 +40,15 @@ class ResponsesTranslator:
     """A `Translator` (see base.py) for one turn."""
 
     dialect = "responses"
+    keeps_fragments = True
 
     def __init__(self, brief: Brief, *, faithful: bool = False) -> None:
         self._brief = brief
         self._create = brief.create
         self._tools = brief.tools
         self._profile = brief.profile.responses
-        self._shaper = ItemShaper(brief.tools, self._profile, brief.open_reasoning)
+        self._shaper = ItemShaper(brief.tools, self._profile, brief.open_reasoning, brief.is_sealed_here)
         self.encoding = f"responses/{brief.profile.name}"
-        self.keeps_fragments = not self._shaper.is_join
         self._intake = Intake(brief.max_event_bytes)
         self._sink = Sink(brief.seed, brief.sequence)
         self._first = brief.sequence
@@ -59,7 +59,7 @@ class ResponsesTranslator:
         self._final_status = ""
         self._upstream_id: str | None = None
         self._left_out: list[LeftOut] = []
-        self.delta = self.encode(brief.create.items)
+        self.delta = self._shaper.encode(brief.create.items)
 
     def _means_others(self) -> bool:
         """Is any function that the upstream is told another kind of tool to the client?"""
@@ -102,8 +102,8 @@ class ResponsesTranslator:
         return self._answer.call_begun
 
     def encode(self, items: Sequence[Item]) -> bytes:
-        """Items as the server takes them, joined by commas."""
-        return self._shaper.encode(items)
+        """Items that are kept, as the server takes them, joined by commas. Raises nothing: the client has no remedy."""
+        return self._shaper.encode_kept(items)
 
     def request(self, history: Sequence[bytes]) -> Body:
         """The request; see `Translator.request`."""
@@ -209,7 +209,7 @@ class ResponsesTranslator:
             if handle is not None:
                 handle(self, event, payload)
             elif not event.type and not is_null(event.error):
-                raise stream_error(event.error)
+                raise stream_error(event.error, self._brief.context_hint)
             elif _NAME.fullmatch(event.type):
                 self._answer.take(event, payload)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
@@ -226,7 +226,7 @@ class ResponsesTranslator:
     def _end(self, event: Event, payload: bytes) -> None:
         final = Response() if is_null(event.response) else RESPONSE.decode(event.response)
         if final.status in _FAILED:
-            raise stream_error(final.error)
+            raise stream_error(final.error, self._brief.context_hint)
         self._conclude(final, event.type)
 
     def _conclude(self, final: Response, status: str) -> None:
@@ -239,7 +239,7 @@ class ResponsesTranslator:
 
     def _failed(self, event: Event, payload: bytes) -> None:
         error = event.error if is_null(event.response) else RESPONSE.decode(event.response).error
-        raise stream_error(payload if is_null(error) else error)
+        raise stream_error(payload if is_null(error) else error, self._brief.context_hint)
 
     def _take_whole(self, body: bytes) -> None:
         """An upstream that answered with one JSON document although it was asked to stream."""
@@ -251,7 +251,7 @@ class ResponsesTranslator:
                 Kind.UPSTREAM_GARBLED, "The upstream's answer is not valid JSON.", cause=str(error)
             ) from error
         if not is_null(response.error) or response.status in _FAILED:
-            raise stream_error(response.error)
+            raise stream_error(response.error, self._brief.context_hint)
         if response.output is None:
             raise LooplineError(Kind.UPSTREAM_GARBLED, "The upstream's answer is not a response.")
         self._upstream_id = response.id

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from proxy.translate.responses.logprobs import in_event, in_item
 from proxy.wire.codec import Raw, encode
 from proxy.wire.items import Item, parse_item
 
@@ -133,7 +134,8 @@ class _Growing:
     def __init__(self) -> None:
         self.part: dict[str, Any] = {}
         self.said: list[str] = []
-        self.is_told = self.is_done = False
+        self.logprobs: list[Any] = []
+        self.is_told = self.is_done = self.is_final = False
         self.owed = ""
 
     @property
@@ -157,12 +159,14 @@ class _Growing:
                 self.said = [event[shape.member]]
             elif not self.is_told:
                 self.said.append(_delta(event))
+            given = in_item(Raw(encode(event.get("logprobs"))))
+            self.logprobs = (given or self.logprobs) if self.is_told else self.logprobs + given
 
     def become(self, part: Any) -> _Growing:
         """What the upstream says in the end that it is."""
         shape = PARTS.get(self.part["type"])
         if isinstance(part, dict) and part.get("type") == self.part["type"]:
-            self.part = part
+            self.part, self.is_final = part, True
             if shape is not None and isinstance(part.get(shape.member), str):
                 text, self.said = self.text, [part[shape.member]]
                 if part[shape.member].startswith(text) and not self.is_told:
@@ -172,7 +176,12 @@ class _Growing:
     def whole(self) -> dict[str, Any]:
         """The part, with the text that was said."""
         shape = PARTS.get(self.part["type"])
-        return self.part if shape is None else {**shape.empty, **self.part, shape.member: self.text}
+        if shape is None:
+            return self.part
+        whole = {**shape.empty, **self.part, shape.member: self.text}
+        if self.logprobs and not self.is_final and not whole.get("logprobs"):
+            whole["logprobs"] = self.logprobs
+        return whole
 
     def closing(self, at: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
         """The events that it still lacks."""
@@ -180,9 +189,16 @@ class _Growing:
         if shape is not None and self.owed:
             yield f"{shape.events}.delta", {**at, **shape.extra, "delta": self.owed}
         if shape is not None and not self.is_told:
-            yield f"{shape.events}.done", {**at, **shape.extra, shape.member: self.text}
+            whole = self.whole()
+            extra = _extra(shape, whole if whole.get("logprobs") else {"logprobs": self.logprobs})
+            yield f"{shape.events}.done", {**at, **extra, shape.member: self.text}
         if not self.is_done:
             yield "response.content_part.done", {**at, "part": self.whole()}
+
+
+def _extra(shape: _Shape, part: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What events of a whole part hold beside its text."""
+    return {name: in_event(Raw(encode(part.get(name)))) for name in shape.extra}
 
 
 def _events(kind: str, item: dict[str, Any], index: int) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -222,7 +238,8 @@ def _part(part: Any, at: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]
         whole = {**shape.empty, **part}
         text = part.get(shape.member, "")
         yield "response.content_part.added", {**at, "part": {**whole, **shape.empty, shape.member: ""}}
-        yield f"{shape.events}.delta", {**at, **shape.extra, "delta": text}
-        yield f"{shape.events}.done", {**at, **shape.extra, shape.member: text}
+        extra = _extra(shape, part)
+        yield f"{shape.events}.delta", {**at, **extra, "delta": text}
+        yield f"{shape.events}.done", {**at, **extra, shape.member: text}
         part = whole
     yield "response.content_part.done", {**at, "part": part}

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from proxy.errors import Kind, LooplineError
 from proxy.translate.tools.kinds import INPUT
 from proxy.translate.tools.listed import Tools
 from proxy.wire.codec import NULL, Raw, decode, encode, is_null
@@ -26,6 +27,8 @@ TOOL_OF_CALL: Mapping[str, str] = {
     "computer_call": "computer",
     "program": "program",
 }
+
+Id = str | None
 
 
 class Call(NamedTuple):
@@ -44,6 +47,17 @@ def read_call(kind: str, raw: bytes, param: str, tools: Tools) -> Call:
     return _READERS[kind](raw, param, tools)
 
 
+def required(call_id: Id, param: str) -> str:
+    """The id of an item that has to have one. Raises `LooplineError` (invalid_request)."""
+    if not call_id:
+        raise LooplineError(
+            Kind.INVALID_REQUEST,
+            f"'{param}' lacks 'call_id', which says what call it is of; send the one that the call had.",
+            param=param,
+        )
+    return call_id
+
+
 def json_object(arguments: str) -> str:
     """A model's arguments as the JSON object that templates parse: what is none is put into one, whole."""
     try:
@@ -54,15 +68,15 @@ def json_object(arguments: str) -> str:
     return _json({"arguments": arguments}) if arguments.strip() else "{}"
 
 
-class _FunctionCall(msgspec.Struct):
-    call_id: str
+class _FunctionCall(msgspec.Struct, kw_only=True):
+    call_id: Id = None
     name: str
     arguments: str = ""
     namespace: str | None = None
 
 
-class _CustomCall(msgspec.Struct):
-    call_id: str
+class _CustomCall(msgspec.Struct, kw_only=True):
+    call_id: Id = None
     name: str
     input: str = ""
     namespace: str | None = None
@@ -88,18 +102,18 @@ class _Operation(msgspec.Struct, omit_defaults=True):
     diff: str | None = None
 
 
-class _ShellCall(msgspec.Struct):
-    call_id: str
+class _ShellCall(msgspec.Struct, kw_only=True):
+    call_id: Id = None
     action: _ShellAction
 
 
-class _LocalShellCall(msgspec.Struct):
-    call_id: str
+class _LocalShellCall(msgspec.Struct, kw_only=True):
+    call_id: Id = None
     action: _LocalShellAction
 
 
-class _PatchCall(msgspec.Struct):
-    call_id: str
+class _PatchCall(msgspec.Struct, kw_only=True):
+    call_id: Id = None
     operation: _Operation
 
 
@@ -110,13 +124,13 @@ class _SearchCall(msgspec.Struct):
 
 
 class _ComputerCall(msgspec.Struct):
-    call_id: str
+    call_id: Id = None
     action: Raw = NULL
     actions: Raw = NULL
 
 
 class _Program(msgspec.Struct):
-    call_id: str
+    call_id: Id = None
     code: str = ""
 
 
@@ -133,28 +147,32 @@ _TEXT = msgspec.json.Decoder(str)
 
 def _function(raw: bytes, param: str, tools: Tools) -> Call:
     call = decode(_FUNCTION_CALL, raw, f"'{param}'", param)
-    return Call(call.call_id, tools.name_of("function", call.name, call.namespace), json_object(call.arguments))
+    return Call(
+        required(call.call_id, param), tools.name_of("function", call.name, call.namespace), json_object(call.arguments)
+    )
 
 
 def _custom(raw: bytes, param: str, tools: Tools) -> Call:
     call = decode(_CUSTOM_CALL, raw, f"'{param}'", param)
-    return Call(call.call_id, tools.name_of("custom", call.name, call.namespace), _json({INPUT: call.input}))
+    return Call(
+        required(call.call_id, param), tools.name_of("custom", call.name, call.namespace), _json({INPUT: call.input})
+    )
 
 
 def _shell(raw: bytes, param: str, tools: Tools) -> Call:
     call = decode(_SHELL_CALL, raw, f"'{param}'", param)
-    return Call(call.call_id, tools.name_of("shell", "shell"), _json(call.action))
+    return Call(required(call.call_id, param), tools.name_of("shell", "shell"), _json(call.action))
 
 
 def _local_shell(raw: bytes, param: str, tools: Tools) -> Call:
     call = decode(_LOCAL_SHELL_CALL, raw, f"'{param}'", param)
     call.action.env = call.action.env or None
-    return Call(call.call_id, tools.name_of("local_shell", "local_shell"), _json(call.action))
+    return Call(required(call.call_id, param), tools.name_of("local_shell", "local_shell"), _json(call.action))
 
 
 def _patch(raw: bytes, param: str, tools: Tools) -> Call:
     call = decode(_PATCH_CALL, raw, f"'{param}'", param)
-    return Call(call.call_id, tools.name_of("apply_patch", "apply_patch"), _json(call.operation))
+    return Call(required(call.call_id, param), tools.name_of("apply_patch", "apply_patch"), _json(call.operation))
 
 
 def _search(raw: bytes, param: str, tools: Tools) -> Call:
@@ -169,12 +187,12 @@ def _search(raw: bytes, param: str, tools: Tools) -> Call:
 def _computer(raw: bytes, param: str, tools: Tools) -> Call:
     call = decode(_COMPUTER_CALL, raw, f"'{param}'", param)
     given = {name: getattr(call, name) for name in ("action", "actions") if not is_null(getattr(call, name))}
-    return Call(call.call_id, tools.name_of("computer", "computer"), _json(given))
+    return Call(required(call.call_id, param), tools.name_of("computer", "computer"), _json(given))
 
 
 def _program(raw: bytes, param: str, tools: Tools) -> Call:
     call = decode(_PROGRAM, raw, f"'{param}'", param)
-    return Call(call.call_id, tools.name_of("program", "program"), _json({"code": call.code}))
+    return Call(required(call.call_id, param), tools.name_of("program", "program"), _json({"code": call.code}))
 
 
 def _json(value: object) -> str:

@@ -5,30 +5,56 @@ Source: API reference, Responses, create, tool_choice.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from proxy.errors import Kind, LooplineError
 from proxy.translate.tools.kinds import FUNCTION_MAKERS
-from proxy.translate.tools.listed import Called, Function, Tool, Tools
+from proxy.translate.tools.listed import MAX_NAME_CHARS, Called, Function, Tool, Tools
 from proxy.wire.codec import decode, encode
 
 
+class _Inner(msgspec.Struct):
+    name: str | None = None
+
+
 class _Named(msgspec.Struct):
+    """A tool; Chat Completions has its name one level deeper."""
+
     type: str
     name: str | None = None
     namespace: str | None = None
+    function: _Inner | None = None
+    custom: _Inner | None = None
+
+    @property
+    def called(self) -> str | None:
+        """Its name, wherever it stands."""
+        inner = self.function or self.custom
+        return inner.name if self.name is None and inner is not None else self.name
+
+
+class _Allowed(msgspec.Struct):
+    mode: str | None = None
+    tools: list[_Named] | None = None
 
 
 class _Choice(_Named):
     mode: str | None = None
     tools: list[_Named] | None = None
+    allowed_tools: _Allowed | None = None
+
+    @property
+    def allowed(self) -> _Allowed:
+        """The mode and the tools of a choice of type `allowed_tools`."""
+        return self.allowed_tools or _Allowed(self.mode, self.tools)
 
 
 _CHOICE = msgspec.json.Decoder(str | _Choice)
 _ALLOWED_MODES = ("auto", "required")
+_MAX_NAMED = 8  # in one error
 _MODES = frozenset({"auto", "none", "required"})
 
 
@@ -53,14 +79,41 @@ def read_choice(raw: bytes | None, tools: Tools) -> Choice:
             raise undemandable(f"'{read}' is none of auto, none, required")
         return Choice(read)
     if read.type == "allowed_tools":
-        mode = read.mode or "auto"
+        mode = read.allowed.mode or "auto"
         if mode not in _ALLOWED_MODES:
             raise undemandable(f"the mode of allowed_tools is '{mode}', none of {', '.join(_ALLOWED_MODES)}")
-        return Choice(mode, allowed=frozenset(_found(read.tools or (), tools)))
-    found = _found([read], tools)
+        return Choice(mode, allowed=frozenset(_allowed(read.allowed.tools or (), tools)))
+    can_be_called = {function.name for function in tools.functions()}
+    found = [name for name in _found([read], tools) if name in can_be_called]
     if not found:
         raise undemandable(_missing(read))
     return Choice("required", named=found[0]) if len(found) == 1 else Choice("required", allowed=frozenset(found))
+
+
+def allowed_calls(tools: Tools, raw_choice: bytes | None) -> frozenset[str] | None:
+    """The functions, by upstream name, that a model may call under a choice; None for all. Raises `LooplineError`."""
+    choice = read_choice(raw_choice, tools)
+    return frozenset() if choice.mode == "none" else choice.allowed if choice.named is None else None
+
+
+def _allowed(wanted: Sequence[_Named], tools: Tools) -> list[str]:
+    """The upstream names of `allowed_tools`. Raises `LooplineError` (invalid_request) naming what is none of `tools`.
+
+    What only its own server could run is passed over, and what waits for a search is there already.
+    """
+    kinds = {tool.kind for tool in tools.listed}
+    known = _Known(tools)
+    missing = [each for each in wanted if not known.names(_key(each)) and _is_missing(each, kinds)]
+    if missing:
+        raise undemandable("; ".join(dict.fromkeys(map(_missing, missing[:_MAX_NAMED]))))
+    return _found(wanted, tools)
+
+
+def _is_missing(wanted: _Named, kinds: Collection[str]) -> bool:
+    maker = FUNCTION_MAKERS.get(wanted.type)
+    if maker is None:
+        return wanted.type == "namespace"
+    return maker.is_named or wanted.type not in kinds
 
 
 def _found(wanted: Iterable[_Named], tools: Tools) -> list[str]:
@@ -73,7 +126,7 @@ def _key(wanted: _Named) -> Called:
     """What is wanted; kinds without names of their own go by that of the kind."""
     maker = FUNCTION_MAKERS.get(wanted.type)
     nameless = maker is not None and not maker.is_named
-    return Called(wanted.type, wanted.type if nameless else wanted.name or "", wanted.namespace)
+    return Called(wanted.type, wanted.type if nameless else wanted.called or "", wanted.namespace)
 
 
 class _Known:
@@ -102,7 +155,7 @@ class _Known:
 def _missing(wanted: _Named) -> str:
     if wanted.type != "namespace" and wanted.type not in FUNCTION_MAKERS:
         return f"a tool of type '{wanted.type}' cannot run on this upstream"
-    return f"'{wanted.name or wanted.type}' is not one of 'tools'"
+    return f"'{(wanted.called or wanted.type)[:MAX_NAME_CHARS]}' is not one of 'tools'"
 
 
 def offered(functions: list[Function], choice: Choice) -> list[Function]:
@@ -150,7 +203,7 @@ def response_tools(tools: Tools, raw_choice: bytes | None, kinds: Iterable[str],
     wanted = _wanted(raw_choice)
     # Kinds of tools that the server itself runs, and that the choice speaks of.
     own = {tool.kind for tool in tools.listed if tool.kind in kinds and not tool.functions and not tool.is_deferred}
-    own &= {each.type for each in wanted.tools or (wanted,)}
+    own &= {each.type for each in wanted.allowed.tools or (wanted,)}
     is_own = raw_choice is not None and wanted.type in own
     choice = Choice("required") if is_own else read_choice(raw_choice, tools)
     if choice.named is not None and not named:

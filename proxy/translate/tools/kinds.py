@@ -36,12 +36,20 @@ class _Format(msgspec.Struct):
     definition: str = ""
 
 
+class _Skill(msgspec.Struct):
+    name: str = ""
+    description: str = ""
+    path: str = ""
+
+
 class _Environment(msgspec.Struct):
     type: str = "local"
+    skills: Raw = NULL
 
 
 _FORMAT = msgspec.json.Decoder(_Format)
 _ENVIRONMENT = msgspec.json.Decoder(_Environment)
+_SKILLS = msgspec.json.Decoder(list[_Skill])
 _TEXT = msgspec.json.Decoder(str)
 
 Described = tuple[bytes, bytes]
@@ -79,17 +87,25 @@ def _custom(spec: Spec, param: str) -> Described:
 
 
 def _shell(spec: Spec, param: str) -> Described | None:
+    described = "Runs shell commands on the user's machine, one after another, and gives their output."
     if not is_null(spec.environment):
         where = decode(_ENVIRONMENT, spec.environment, f"'{param}.environment'", f"{param}.environment")
         if where.type != "local":
             return None  # a container of another server's
-    described = "Runs shell commands on the user's machine, one after another, and gives their output."
+        described += _skills(where, f"{param}.environment.skills")
     properties = {
         "commands": {"type": "array", "items": {"type": "string"}, "description": "Command lines to run."},
         "timeout_ms": {"type": "integer", "description": "Longest time for each command, in milliseconds."},
         "max_output_length": {"type": "integer", "description": "Most characters of output to return."},
     }
     return _members(description=described, parameters=_object(properties, ["commands"])), b""
+
+
+def _skills(where: _Environment, param: str) -> str:
+    """Skills are folders of the user's with instructions in them: a model has to know where they are."""
+    skills = [] if is_null(where.skills) else decode(_SKILLS, where.skills, f"'{param}'", param)
+    lines = [f"- {skill.name} ({skill.path}/SKILL.md): {skill.description}" for skill in skills]
+    return "\n\nSkills, to be read before they are used:\n" + "\n".join(lines) if lines else ""
 
 
 def _local_shell(spec: Spec, param: str) -> Described:

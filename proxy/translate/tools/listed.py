@@ -1,7 +1,7 @@
 """A request's tools: as snapshots echo them, and as functions for an upstream that knows nothing else.
 
 Every tool that a client runs itself can be told to a model as a function; `Called` says what a call of that function
-means to the client. Names are made so that they mean the same in every turn, whatever else is offered.
+means to the client. Names are made so that they mean the same in every turn, in whatever order tools are offered.
 
 Clients repeat their tools in every turn (Codex: 18.7 kB), so what was made of them is kept and found by digest; the
 digest only finds, the bytes themselves decide.
@@ -29,6 +29,7 @@ NO_TOOLS = b"[]"
 _PLAIN = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _ODD = re.compile(r"[^A-Za-z0-9_-]")
 _KEPT_CHARS = 64 - 9
+_JOINT = "__"
 # Bounds on work that grows faster than a request: functions a model is offered, characters of a name.
 MAX_FUNCTIONS = 4096
 MAX_NAME_CHARS = 512
@@ -76,7 +77,8 @@ class Tools(NamedTuple):
     """A request's tools.
 
     `raw` is as they came, `echo` a JSON array for snapshots. `listed` are those to offer, the ones that items of the
-    conversation brought included. `calls` tells by a function's upstream name what a call means, `names` the reverse.
+    conversation brought included. `calls` tells by a function's upstream name what a call means, `names` the reverse;
+    those that wait for a search are in both, since a model may call them before.
     """
 
     raw: bytes
@@ -187,8 +189,14 @@ def read_tools(raw: bytes, brought: Sequence[bytes] = ()) -> Tools:
     given = [*own, *(each for item in brought for each in _brought(item))]
     waits = any(each.spec.type == "tool_search" and each.spec.execution == "client" for each in given)
     namer = _Namer()
-    listed = [_tool(each, namer, deferred=waits and not each.found) for each in given]
-    return Tools(raw, echo, tuple(_last_of_each(listed)), namer.calls, namer.names)
+    unnamed = [_tool(each, namer, deferred=waits and not each.found) for each in given]
+    names = namer.names()
+    listed = [
+        tool._replace(functions=tuple(each._replace(name=names[each.called]) for each in tool.functions))
+        for tool in unnamed
+    ]
+    calls = {name: called for called, name in names.items()}
+    return Tools(raw, echo, tuple(_last_of_each(listed)), calls, names)
 
 
 def _brought(item: bytes) -> list[_Given]:
@@ -209,6 +217,8 @@ def _tool(given: _Given, namer: _Namer, *, deferred: bool) -> Tool:
     if spec.type == "namespace":
         return _namespace(given, namer, deferred=deferred)
     if deferred and spec.defer_loading and spec.type in FUNCTION_MAKERS:
+        if FUNCTION_MAKERS[spec.type].is_named:
+            namer.add(Called(spec.type, _named(spec, param)), param)
         return Tool(spec.type, given.raw, (), is_deferred=True)
     function = _function(spec, param, None, namer)
     return Tool(spec.type, given.raw, () if function is None else (function,))
@@ -227,7 +237,9 @@ def _namespace(given: _Given, namer: _Namer, *, deferred: bool) -> Tool:
         each = _spec(raw, where)
         if each.type not in FUNCTION_MAKERS or not FUNCTION_MAKERS[each.type].is_named:
             unable.append(each.type)
-        elif not (deferred and each.defer_loading):
+        elif deferred and each.defer_loading:
+            namer.add(Called(each.type, _named(each, where), namespace), where)
+        else:
             if about and not functions:  # once: with every function it would cost its tokens as often
                 each = _described(each, f"{about}\n\n", where)
             function = _function(each, where, namespace, namer)
@@ -241,7 +253,7 @@ def _described(spec: Spec, before: str, param: str) -> Spec:
 
 
 def _function(spec: Spec, param: str, namespace: str | None, namer: _Namer) -> Function | None:
-    """None for a tool that only its own server could run."""
+    """None for a tool that only its own server could run. It gets its name when all tools are known."""
     make = FUNCTION_MAKERS.get(spec.type)
     if make is None:
         return None
@@ -250,9 +262,8 @@ def _function(spec: Spec, param: str, namespace: str | None, namer: _Namer) -> F
     if described is None:
         return None
     called = Called(spec.type, name, namespace)
-    function = Function(namer.name(called), *described, called)
-    _require_at_most(MAX_FUNCTIONS, len(namer.calls), param)
-    return function
+    namer.add(called, param)
+    return Function("", *described, called)
 
 
 def _named(spec: Spec, param: str) -> str:
@@ -289,28 +300,49 @@ def _last_of_each(listed: Iterable[Tool]) -> list[Tool]:
 
 
 class _Namer:
-    """Gives upstream names; two tools that would share one get two."""
+    """Gives upstream names to all tools of a request; two that would share one get two."""
 
     def __init__(self) -> None:
-        self.calls: dict[str, Called] = {}
-        self.names: dict[Called, str] = {}
+        self._called: dict[Called, None] = {}
 
-    def name(self, called: Called) -> str:
-        name = self.names.get(called)
-        if name is None:
+    def add(self, called: Called, param: str) -> None:
+        """One more tool. Raises `LooplineError` (invalid_request) above `MAX_FUNCTIONS`."""
+        self._called[called] = None
+        _require_at_most(MAX_FUNCTIONS, len(self._called), param)
+
+    def names(self) -> dict[Called, str]:
+        """All names. Of those that would share one, the same keeps it whatever their order."""
+        taken: set[str] = set()
+        names = {}
+        for called in sorted(self._called, key=_rank):
             name = plain = upstream_name(called)
             tries = 0
-            while name in self.calls:
+            while name in taken:
                 name = _suffixed(plain, called, tries)
                 tries += 1
-            self.calls[name], self.names[called] = called, name
-        return name
+            taken.add(name)
+            names[called] = name
+        return {called: names[called] for called in self._called}
+
+
+def _rank(called: Called) -> tuple[bool, int, Called]:
+    """First of those that share a name are tools without a namespace, and of these the ones that a client named."""
+    kinds = ("function", "custom", called.kind)
+    bare = called._replace(namespace=called.namespace or "")
+    return called.namespace is not None, kinds.index(called.kind), bare
 
 
 def upstream_name(called: Called) -> str:
-    """A function name that every server takes: the tool's own, where it is one."""
-    joined = called.name if called.namespace is None else f"{called.namespace}__{called.name}"
-    return joined if _PLAIN.fullmatch(joined) else _suffixed(joined, called)
+    """A function name that every server takes: the tool's own, where it is one.
+
+    A namespace stands before it. No two pairs share that name: the last underscores are where it was joined, or the
+    name has a suffix.
+    """
+    if called.namespace is None:
+        return called.name if _PLAIN.fullmatch(called.name) else _suffixed(called.name, called)
+    joined = f"{called.namespace}{_JOINT}{called.name}"
+    is_clear = joined.rpartition(_JOINT)[2] == called.name
+    return joined if is_clear and _PLAIN.fullmatch(joined) else _suffixed(joined, called)
 
 
 def _suffixed(name: str, called: Called, seed: int = 0) -> str:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from proxy.translate.tools.arguments import Id, required
 from proxy.translate.tools.listed import Tools
 from proxy.wire.codec import NULL, Raw, decode, encode, is_null
 
@@ -40,13 +41,13 @@ def read_output(kind: str, raw: bytes, param: str, tools: Tools) -> Output:
 
 
 class _Output(msgspec.Struct):
-    call_id: str
+    call_id: Id = None
     output: Raw = NULL
 
 
 class _LocalShellOutput(msgspec.Struct):
-    id: str = ""
-    call_id: str = ""
+    id: Id = None
+    call_id: Id = None
     output: str = ""
 
 
@@ -62,12 +63,12 @@ class _Ran(msgspec.Struct):
 
 
 class _ShellOutput(msgspec.Struct):
-    call_id: str
+    call_id: Id = None
     output: str | list[_Ran] = ""
 
 
 class _PatchOutput(msgspec.Struct):
-    call_id: str
+    call_id: Id = None
     status: str = "completed"
     output: str | None = None
 
@@ -85,13 +86,13 @@ class _SearchOutput(msgspec.Struct):
     tools: list[_Found] = []
 
 
-class _Screenshot(msgspec.Struct):
-    call_id: str
+class _Screenshot(msgspec.Struct, kw_only=True):
+    call_id: Id = None
     output: dict[str, Raw]
 
 
 class _ProgramOutput(msgspec.Struct):
-    call_id: str
+    call_id: Id = None
     result: str = ""
 
 
@@ -107,18 +108,23 @@ _SAID = msgspec.json.Decoder(str | list[Raw])
 
 def _said(raw: bytes, param: str, tools: Tools) -> Output:
     given = decode(_OUTPUT, raw, f"'{param}'", param)
-    return Output(given.call_id, "" if is_null(given.output) else decode(_SAID, given.output, f"'{param}'", param))
+    return Output(
+        required(given.call_id, param),
+        "" if is_null(given.output) else decode(_SAID, given.output, f"'{param}'", param),
+    )
 
 
 def _local_shell(raw: bytes, param: str, tools: Tools) -> Output:
     given = decode(_LOCAL_SHELL_OUTPUT, raw, f"'{param}'", param)
-    return Output(given.call_id or given.id, given.output)
+    return Output(required(given.call_id or given.id, param), given.output)
 
 
 def _shell(raw: bytes, param: str, tools: Tools) -> Output:
     given = decode(_SHELL_OUTPUT, raw, f"'{param}'", param)
     output = given.output
-    return Output(given.call_id, output if isinstance(output, str) else "\n\n".join(map(_one_run, output)))
+    return Output(
+        required(given.call_id, param), output if isinstance(output, str) else "\n\n".join(map(_one_run, output))
+    )
 
 
 def _one_run(command: _Ran) -> str:
@@ -133,7 +139,7 @@ def _one_run(command: _Ran) -> str:
 
 def _patch(raw: bytes, param: str, tools: Tools) -> Output:
     given = decode(_PATCH_OUTPUT, raw, f"'{param}'", param)
-    return Output(given.call_id, f"{given.status}\n{given.output}" if given.output else given.status)
+    return Output(required(given.call_id, param), f"{given.status}\n{given.output}" if given.output else given.status)
 
 
 def _search(raw: bytes, param: str, tools: Tools) -> Output:
@@ -153,12 +159,12 @@ def _found(tool: _Found, tools: Tools, namespace: str | None) -> list[str]:
 
 def _screenshot(raw: bytes, param: str, tools: Tools) -> Output:
     given = decode(_SCREENSHOT, raw, f"'{param}'", param)
-    return Output(given.call_id, [Raw(encode({**given.output, "type": "input_image"}))])
+    return Output(required(given.call_id, param), [Raw(encode({**given.output, "type": "input_image"}))])
 
 
 def _program(raw: bytes, param: str, tools: Tools) -> Output:
     given = decode(_PROGRAM_OUTPUT, raw, f"'{param}'", param)
-    return Output(given.call_id, given.result)
+    return Output(required(given.call_id, param), given.result)
 
 
 _READERS: Mapping[str, Callable[[bytes, str, Tools], Output]] = {

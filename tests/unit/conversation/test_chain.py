@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from proxy.conversation.chain import Node, history, items_bytes, lineage, link
+from proxy.conversation.chain import Node, history, items_bytes, lasting, lineage, link
 from proxy.wire.items import Item
 
 NONE: frozenset[str] = frozenset()
@@ -72,6 +72,43 @@ def test_fragments_that_came_with_a_node_are_used_and_counted() -> None:
     )  # fmt: skip
     assert history(rich, "chat", joined, keep=True) == [b"x" * 1000]
     assert rich.own_bytes == bare.own_bytes + 1000
+
+
+def test_a_fragment_that_is_the_items_own_bytes_is_held_once_and_never_made_again() -> None:
+    def fail(items: Sequence[Item]) -> bytes:
+        raise AssertionError("made again")
+
+    bare = node(None, "r0", "a b", "c")
+    plain = link(
+        None, tenant="t", response="r0", items=bare.items, output=bare.output, open_calls=NONE, stored=True,
+        fragments={"chat": b"a,b,c"},
+    )  # fmt: skip
+    assert plain.own_bytes == bare.own_bytes
+    assert history(plain, "chat", fail, keep=True) == [b"a,b,c"]
+    history(bare, "chat", joined, keep=True)
+    assert history(bare, "chat", fail, keep=True) == [b"a,b,c"]
+    assert [*plain.fragments.values(), *bare.fragments.values()] == [None, None]
+
+
+def test_what_lasts_and_is_said_again_is_kept_once_in_its_later_place() -> None:
+    tools, other, update = (
+        Item(kind, raw)
+        for kind, raw in (("additional_tools", b"1"), ("tool_search_output", b"2"), ("configuration_update", b"3"))
+    )
+
+    def after(parent: Node | None, *given: Item) -> Node:
+        made = link(parent, tenant="t", response="r", items=given, output=(), open_calls=NONE, stored=True)
+        assert lasting(parent, given) == made.lasting
+        return made
+
+    first = after(None, tools, other, message("a"))
+    assert after(first, tools).lasting == (other, tools)
+    assert after(first, tools, update, tools).lasting == (other, update, tools)
+    assert after(first, message("b")).lasting is first.lasting
+    again = first
+    for _ in range(100):
+        again = after(again, tools)
+    assert again.lasting == (other, tools)
 
 
 def test_sizes_add_up_along_the_chain() -> None:

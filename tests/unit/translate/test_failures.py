@@ -46,6 +46,10 @@ def failed(status: int, body: object, **headers: str) -> LooplineError:
         (403, b"", Kind.UPSTREAM_UNAUTHORIZED, None),
         (413, b"too large", Kind.CONTEXT_LENGTH, "too large"),
         (504, b"<html>", Kind.UPSTREAM_TIMEOUT, "<html>"),
+        (408, {"error": {"message": "late", "type": "invalid_request_error"}}, Kind.UPSTREAM_TIMEOUT, "late"),
+        (409, {"error": {"message": "conflict", "type": "invalid_request_error"}}, Kind.UPSTREAM_UNAVAILABLE, None),
+        (425, b"", Kind.UPSTREAM_UNAVAILABLE, None),
+        (499, b"closed", Kind.UPSTREAM_UNAVAILABLE, "closed"),
         (529, b"busy", Kind.UPSTREAM_UNAVAILABLE, "busy"),
         (302, b"", Kind.UPSTREAM_FAILED, None),
         (418, b"teapot", Kind.UPSTREAM_REJECTED, "teapot"),
@@ -57,6 +61,26 @@ def test_what_engines_say_is_understood(status: int, body: object, kind: Kind, m
     assert error.message == message or message is None
     assert error.message
     assert error.cause == f"upstream status {status}"
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        # SGLang, older and newer
+        "Input length (9000 tokens) exceeds the maximum allowed length (8186 tokens). Use a shorter input or enable "
+        "--allow-auto-truncate.",
+        "Input length (9000 tokens) of the multimodal request exceeds the maximum (8186 tokens).",
+        "The input (9000 tokens) is longer than the model's context length (8192 tokens).",
+        "Input length 9000 exceeds the maximum allowed input length of 8192 tokens.",
+        # OpenAI, Groq
+        "Input tokens exceed the configured limit of 272000 tokens.",
+        "Please reduce the length of the messages or completion.",
+    ],
+)
+def test_a_prompt_that_is_too_long_is_known_by_its_words(message: str) -> None:
+    error = {"object": "error", "message": message, "type": "BadRequestError", "code": 400}
+    assert failed(400, error).kind is Kind.CONTEXT_LENGTH
+    assert stream_error(dumped(error)).kind is Kind.CONTEXT_LENGTH
 
 
 def test_the_field_at_fault_is_passed_on() -> None:

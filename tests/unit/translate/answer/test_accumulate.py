@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from proxy.errors import Kind, LooplineError
 from proxy.translate.answer import accumulate
 from proxy.translate.answer.accumulate import COMPLETED, INCOMPLETE, MAX_CALLS, Answer
+from proxy.translate.answer.parts import Marks
 from proxy.wire import server_events as events
 from tests.conformance.schema import check_turn
 from tests.unit.strategies import TEXT
@@ -386,6 +387,23 @@ def test_what_is_no_object_is_kept_until_the_end(pieces: list[str]) -> None:
     answer.call(1, "", "g", "")
     answer.close()
     assert json.loads(answer.items[0].raw)["arguments"] == "".join(pieces)
+
+
+def test_every_annotation_costs_the_same_however_many_there_were() -> None:
+    answer = Answer(SEED, 0)
+    looked_at = 0
+
+    class Counted(tuple[bytes, ...]):
+        def __len__(self) -> int:
+            nonlocal looked_at
+            looked_at += 1
+            return super().__len__()
+
+    for _ in range(300):
+        answer.marked_text("a", Marks(annotations=Counted((b"{}",))))
+    indices = [json.loads(event).get("annotation_index") for event in answer.take()]
+    assert [index for index in indices if index is not None] == list(range(300))
+    assert looked_at <= 900
 
 
 def test_calls_without_end_are_the_upstreams_fault() -> None:

@@ -161,7 +161,13 @@ def test_a_call_of_a_built_in_tool_is_told_whole(name: str, arguments: str, kind
         ("shell", "{}"),
         ("shell", '{"commands":[1]}'),
         ("shell", ""),
-        ("local_shell", '{"command":"ls"}'),
+        ("local_shell", '{"command":""}'),
+        ("local_shell", '{"command":7}'),
+        (name_of("apply_patch", "apply_patch"), "*** Begin Patch\n*** End Patch"),
+        (
+            name_of("apply_patch", "apply_patch"),
+            "*** Begin Patch\n*** Delete File: a\n*** Delete File: b\n*** End Patch",
+        ),
         (name_of("apply_patch", "apply_patch"), '{"type":"update_file","path":"a"}'),
         (name_of("apply_patch", "apply_patch"), '{"type":"rename_file","path":"a","diff":"x"}'),
         ("tool_search", "{"),
@@ -259,3 +265,102 @@ def test_a_built_in_tools_call_waits_and_is_waited_for() -> None:
     answer.call(1, "c1", "apply_patch", '{"input":"p"}')
     answer.close(COMPLETED)
     assert [item.kind for item in answer.items] == ["message", "shell_call", "message", "custom_tool_call"]
+
+
+def exec_of(command: list[str], **members: Any) -> Event:
+    return {"type": "exec", "command": command, "working_directory": None, "timeout_ms": None, "env": {}, **members}
+
+
+def commands_of(*commands: str, timeout_ms: int | None = None) -> Event:
+    return {"commands": list(commands), "timeout_ms": timeout_ms, "max_output_length": None}
+
+
+ENVELOPE = "*** Begin Patch\n*** Update File: a.py\n@@\n-x\n+y\n*** End Patch\n"
+UPDATE = {"type": "update_file", "path": "a.py", "diff": "@@\n-x\n+y\n"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments", "meant"),
+    [
+        ("local_shell", '{"command":"ls -la \'a b\'"}', exec_of(["ls", "-la", "a b"])),
+        ("local_shell", '{"command":"ls | wc"}', exec_of(["sh", "-c", "ls | wc"])),
+        ("local_shell", '{"command":"echo \'a"}', exec_of(["sh", "-c", "echo 'a"])),
+        ("local_shell", '{"commands":["ls -la"]}', exec_of(["ls", "-la"])),
+        ("local_shell", '{"command":["ls"],"timeout_ms":12.6}', exec_of(["ls"], timeout_ms=13)),
+        ("local_shell", '{"command":["ls"],"timeout_ms":"1000.4"}', exec_of(["ls"], timeout_ms=1000)),
+        ("local_shell", '{"command":["ls"],"timeout_ms":"soon"}', exec_of(["ls"])),
+        ("local_shell", '{"command":["ls"],"env":{"A":1,"B":null},"cwd":"/"}',
+         exec_of(["ls"], env={"A": "1"}, working_directory="/")),
+        ("shell", '{"command":"ls"}', commands_of("ls")),
+        ("shell", '{"cmd":["ls","a b"]}', commands_of("ls 'a b'")),
+        ("shell", '{"commands":[["ls","a"],"pwd"],"timeout_ms":12.5}', commands_of("ls a", "pwd", timeout_ms=12)),
+        ("apply_patch", '{"type":"update","path":"a.py","diff":"@@\\n-x\\n+y\\n"}', UPDATE),
+        ("apply_patch", '{"type":"add","file":"a","patch":"+x"}', {"type": "create_file", "path": "a", "diff": "+x"}),
+        ("apply_patch", '{"type":"delete","path":"a"}', {"type": "delete_file", "path": "a"}),
+        ("apply_patch", ENVELOPE, UPDATE),
+        ("apply_patch", json.dumps(ENVELOPE), UPDATE),
+        ("apply_patch", json.dumps({"input": ENVELOPE}), UPDATE),
+        ("apply_patch", json.dumps({"type": "update_file", "path": "a.py", "diff": ENVELOPE}), UPDATE),
+        ("apply_patch", "*** Begin Patch\n*** Delete File: a\n*** End Patch", {"type": "delete_file", "path": "a"}),
+    ],
+)  # fmt: skip
+def test_what_a_model_plainly_meant_is_taken(kind: str, arguments: str, meant: Event) -> None:
+    made = create(tools=[{"type": kind}])
+    told = play(chat(made), [sse(tool_call(0, "c1", kind, arguments), chunk("tool_calls"), DONE)], made)
+    (item,) = output(told)
+    assert item["operation" if kind == "apply_patch" else "action"] == meant
+    check_calls(told)
+
+
+# --- calls that a client did not allow ---
+
+OTHER = {**LIST, "name": "other"}
+
+
+@pytest.mark.parametrize(
+    ("choice", "left"),
+    [
+        ("none", []),
+        ({"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "list"}]}, ["list"]),
+        ("auto", ["other", "list"]),
+    ],
+)
+def test_a_call_that_is_not_allowed_is_no_part_of_the_answer(choice: Any, left: list[str]) -> None:
+    made = create(tools=[LIST, OTHER], tool_choice=choice)
+    translator = chat(made)
+    translator.request([])
+    pieces = [tool_call(0, "c1", "other", '{"a"'), tool_call(0, "c1", "other", ":1}"), tool_call(1, "c2", "list", "{}")]
+    told = play(translator, [sse(*pieces, chunk("tool_calls"), DONE)], made)
+    check_calls(told)
+    assert [item["name"] for item in output(told) if item["type"] == "function_call"] == left
+    assert told[-1]["type"] == "response.completed"
+    assert left or [item["type"] for item in output(told)] == ["message"]
+
+
+# --- a placeholder for arguments that come later ---
+
+
+@pytest.mark.parametrize(
+    ("pieces", "arguments"),
+    [
+        (["{}", '{"a"', ":1}"], '{"a":1}'),
+        (["{}", " ", '{"a":1}'], '{"a":1}'),
+        (["{}"], "{}"),
+        (["{}", "\n"], "{}"),
+        (["{", "}"], "{}"),
+    ],
+)
+def test_an_empty_object_gives_way_to_the_arguments_that_follow(pieces: list[str], arguments: str) -> None:
+    told = called("list", *pieces)
+    check_calls(told)
+    assert [item["arguments"] for item in output(told)] == [arguments]
+
+
+def test_empty_objects_of_several_calls_give_way_to_their_arguments() -> None:
+    answer = Answer(SEED, 0, CALLS)
+    for key in (0, 1):
+        answer.call(key, f"c{key}", "list", "{}")
+    for key in (0, 1):
+        answer.call(key, "", "", f'{{"a":{key}}}')
+    answer.close()
+    assert [json.loads(item.raw)["arguments"] for item in answer.items] == ['{"a":0}', '{"a":1}']

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 from hypothesis import example, given, settings
@@ -150,3 +151,14 @@ def test_many_pieces_cost_as_much_as_they_are_long() -> None:
 @given(st.lists(TEXT, max_size=5))
 def test_a_text_in_a_string_of_json_is_the_text(texts: list[str]) -> None:
     assert said(json.dumps("".join(texts))) == "".join(texts)
+
+
+@pytest.mark.parametrize("written", ["\\n", "\\\\", "\\d\\\\d", "\\u00e9", "\\ud83d\\ude00"])
+def test_an_input_full_of_escapes_is_read_at_once(written: str) -> None:
+    started = time.process_time()
+    raw = RawInput()
+    raw.feed('{"input":"' + written * 200_000 + '"}')
+    assert time.process_time() - started < 1.5  # one escape after another takes many times that
+    one = RawInput()
+    one.feed('{"input":"' + written + '"}')
+    assert raw.said == one.said * 200_000

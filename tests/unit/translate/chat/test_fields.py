@@ -151,3 +151,75 @@ def test_a_template_that_only_its_own_server_has_is_refused() -> None:
     with pytest.raises(LooplineError) as raised:
         told(FULL, prompt={"id": "p"})
     assert (raised.value.kind, raised.value.param) == (Kind.UNSUPPORTED_PARAMETER, "prompt")
+
+
+# --- members that no API here knows ---
+
+OWN_WORDS: dict[str, Any] = {
+    "seed": 42,
+    "stop": ["x"],
+    "top_k": 20,
+    "min_p": 0.1,
+    "chat_template_kwargs": {"enable_thinking": False},
+}
+
+
+def test_members_of_a_servers_own_are_carried_as_they_are() -> None:
+    assert told(Chat(fields={}, unknown="carried"), **OWN_WORDS) == (OWN_WORDS, [])
+
+
+def test_members_that_a_server_might_refuse_are_left_out_and_named() -> None:
+    assert told(BARE, **OWN_WORDS) == ({}, list(OWN_WORDS))
+
+
+@pytest.mark.parametrize("unknown", ["carried", "left_out"])
+def test_what_is_not_a_clients_to_set_is_never_carried(unknown: Any) -> None:
+    given: dict[str, Any] = {
+        "context_management": [],
+        "moderation": {},
+        "messages": [],
+        "max_completion_tokens": 9,
+        "n": 4,
+    }
+    assert told(Chat(unknown=unknown), **given) == ({}, list(given))
+
+
+@pytest.mark.parametrize("unknown", ["carried", "left_out"])
+def test_nothing_is_said_of_what_changes_no_answer(unknown: Any) -> None:
+    given: dict[str, Any] = {
+        "type": "response.create", "stream": True, "store": False, "model": "m", "background": False, "user": "u",
+        "metadata": {"a": "b"}, "safety_identifier": "s", "prompt_cache_key": "k", "prompt_cache_retention": "24h",
+        "client_metadata": {"a": "b"}, "stream_options": {}, "include": ["reasoning.encrypted_content"],
+        "max_tool_calls": 3, "reasoning": {"summary": "auto", "context": "auto"}, "instructions": "i",
+    }  # fmt: skip
+    assert told(Chat(fields={}, unknown=unknown), **given) == ({}, [])
+
+
+def test_a_member_stands_once_whichever_name_it_was_given_by() -> None:
+    given: dict[str, Any] = {
+        "reasoning": {"effort": "low"},
+        "reasoning_effort": "high",
+        "response_format": {"type": "json_object"},
+    }
+    made, left_out = told(Chat(unknown="carried"), **given, text={"format": {"type": "json_object"}})
+    assert made == {"reasoning_effort": "low", "response_format": {"type": "json_object"}}
+    assert left_out == ["reasoning_effort", "response_format"]
+
+
+def test_settings_inside_others_that_cannot_be_told_are_named() -> None:
+    assert told(BARE, reasoning={"context": "current_turn"}, text={"tone": "dry"})[1] == [
+        "reasoning.context",
+        "text.tone",
+    ]
+
+
+def test_a_clients_own_words_are_bounded() -> None:
+    given: dict[str, Any] = {f"{number:03}" + "x" * 100: 1 for number in range(100)}
+    left_out = told(BARE, **given)[1]
+    assert len(left_out) == 32
+    assert max(map(len, left_out)) == 64
+
+
+@pytest.mark.parametrize("context", ["auto", "all_turns"])
+def test_reasoning_of_all_turns_is_what_servers_are_told_anyhow(context: str) -> None:
+    assert told(BARE, reasoning={"context": context}) == ({}, [])

@@ -75,8 +75,10 @@ def test_an_image_stays_an_image() -> None:
         {"type": "text", "text": "what?"},
         {"type": "image_url", "image_url": {"url": PNG, "detail": "low"}},
     ]
-    odd = {**PICTURE, "detail": "original"}
+    odd = {**PICTURE, "detail": "odd"}
     assert messages({"role": "user", "content": [odd]})[0]["content"] == [CHAT_PICTURE]
+    (part,) = messages({"role": "user", "content": [{**PICTURE, "detail": "original"}]})[0]["content"]
+    assert part["image_url"] == {"url": PNG, "detail": "high"}
 
 
 def test_files_and_audio_go_along_with_their_data() -> None:
@@ -284,3 +286,11 @@ def test_any_items_are_messages_or_a_named_error(members: list[Event], profile: 
         known = ("system", "developer", "user", "assistant", "tool")
         named = all(each["role"] in known for each in json.loads(b"[" + made + b"]"))
     assert named, dumped(members)
+
+
+@pytest.mark.parametrize(
+    "kind", ["function_call_output", "shell_call_output", "apply_patch_call_output", "local_shell_call_output"]
+)
+def test_an_output_that_says_not_what_it_answers_is_told_so(kind: str) -> None:
+    error = refused({"type": kind, "name": "f", "output": "x"})
+    assert error.message.startswith("'input[0]' lacks 'call_id'")

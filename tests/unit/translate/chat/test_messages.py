@@ -188,3 +188,43 @@ def test_a_conversation_in_fragments_is_what_it_is_in_one_go(
     places = [0, *sorted(cuts), len(whole)]
     fragments = [whole[start:end] for start, end in itertools.pairwise(places)]
     assert joined(instructions, *fragments, profile=profile) == joined(instructions, whole, profile=profile)
+
+
+# --- calls and their outputs, whatever stands between ---
+
+
+def answer_to(call_id: str) -> Event:
+    return {"type": "function_call_output", "call_id": call_id, "output": f"o{call_id}"}
+
+
+def order(*given: Event) -> list[str]:
+    """Each message by what it answers, or its role."""
+    return [each.get("tool_call_id") or each["role"] for each in messages(*given)]
+
+
+def test_an_output_of_an_earlier_call_comes_before_what_was_said_since() -> None:
+    given = said("u", "user"), said("d", "developer"), said("a"), answer_to("early")
+    assert order(*given) == ["early", "user", "system", "assistant"]
+
+
+def test_late_outputs_come_with_the_first_of_them() -> None:
+    given = called("1"), called("2"), said("u", "user"), answer_to("2"), said("a"), answer_to("1"), said("v", "user")
+    assert order(*given) == ["assistant", "2", "1", "user", "assistant", "user"]
+
+
+def test_an_id_used_again_is_answered_where_it_was_used() -> None:
+    given = called("1"), answer_to("1"), said("u", "user"), called("1"), said("v", "user"), answer_to("1")
+    assert order(*given) == ["assistant", "1", "user", "assistant", "1", "user"]
+
+
+def test_an_error_names_the_place_that_a_client_gave_its_item() -> None:
+    with pytest.raises(LooplineError) as raised:
+        messages(said("u", "user"), {**answer_to("early"), "output": 7})
+    assert raised.value.param == "input[1]"
+
+
+@pytest.mark.parametrize("kind", ["function_call", "web_search_call"])
+def test_a_cut_call_is_left_out_and_named(kind: str) -> None:
+    encoding = encoder()
+    encoding.encode(items({**called("1"), "type": kind, "status": "incomplete"}))
+    assert [tuple(each) for each in encoding.left_out] == [("item", kind)]

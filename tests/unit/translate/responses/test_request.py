@@ -17,6 +17,7 @@ from proxy.translate.tools.listed import ToolMemo
 from tests.unit.translate.turns import LIMIT, SEED, Event, create, items, responses, sent
 
 SEALED = "sealed:"
+LOST = "lpr1.old.AAAA"  # sealed here, for a key or a tenant that is gone
 FUNCTION: Event = {"type": "function", "name": "f", "parameters": {"type": "object"}, "x_new": 1}
 CUSTOM: Event = {"type": "custom", "name": "run", "description": "Runs."}
 NAMESPACE: Event = {"type": "namespace", "name": "geo", "tools": [{"type": "function", "name": "find"}]}
@@ -33,7 +34,8 @@ def translator(made: Any, kind: Profile) -> ResponsesTranslator:
     lasting = chain.lasting(None, made.items)
     tools = ToolMemo().read("t", made.raw("tools"), lasting)
     opened = lambda text: text.removeprefix(SEALED) if text.startswith(SEALED) else None  # noqa: E731
-    return ResponsesTranslator(Brief(made, "up", tools, kind, SEED, 2, LIMIT, lasting, opened))
+    ours = lambda text: text.startswith((SEALED, "lpr"))  # noqa: E731
+    return ResponsesTranslator(Brief(made, "up", tools, kind, SEED, 2, LIMIT, lasting, opened, is_sealed_here=ours))
 
 
 def told(kind: Profile, *given: Event, **members: Any) -> tuple[Event, list[LeftOut]]:
@@ -236,9 +238,81 @@ def test_calls_that_a_server_knows_and_items_that_nobody_knows_pass() -> None:
     assert inputs(profile(), *given) == given
 
 
-def test_a_call_that_was_cut_is_not_sent() -> None:
-    cut = {"type": "function_call", "call_id": "c", "name": "f", "arguments": '{"a', "status": "incomplete"}
-    assert inputs(profile(), cut) == []
+@pytest.mark.parametrize("name", ["generic", "openai", "xai", "vllm", "llamacpp"])
+@pytest.mark.parametrize("kind", ["function_call", "custom_tool_call", "local_shell_call", "apply_patch_call"])
+def test_a_call_that_was_cut_is_not_sent_and_said_to_be_left_out(name: str, kind: str) -> None:
+    cut = {"type": kind, "call_id": "c", "name": "f", "arguments": '{"a', "input": "a", "status": "incomplete"}
+    body, left_out = told(profiles()[name], cut)
+    assert (len(body["input"]), left_out) == (1, [LeftOut("item", kind)])
+
+
+def test_what_was_cut_and_is_no_call_is_sent() -> None:
+    given: list[Event] = [
+        {"type": "message", "role": "assistant", "status": "incomplete", "content": [OUTPUT_TEXT]},
+        {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c", "output": "o", "status": "incomplete"},
+        {"type": "web_search_call", "id": "w", "status": "incomplete"},
+    ]
+    assert inputs(profiles()["generic"], *given) == given
+
+
+# --- what an upstream answered in words that nobody here knows ---
+
+ODD: list[Event] = [
+    {"type": "file_search_call", "id": "w", "queries": None},
+    {"type": "mcp_call", "id": "w", "server_label": "s"},
+    {"type": "web_search_call", "id": "w", "action": "x"},
+    {"type": "code_interpreter_call", "id": "w", "outputs": [{"logs": ["a"]}]},
+    {"type": "local_shell_call", "id": "w", "action": {"type": "exec", "command": "ls"}},
+    {"type": "computer_call", "id": "w"},
+]
+
+
+@pytest.mark.parametrize("item", ODD, ids=lambda item: item["type"])
+def test_an_item_that_nobody_here_can_read_is_left_out_and_said_to_be(item: Event) -> None:
+    body, left_out = told(profile(), item)
+    assert (len(body["input"]), left_out) == (1, [LeftOut("item", item["type"])])
+    made = translator(create(), profile())
+    assert made.encode(items(item)) == b""
+    assert made.left_out == [LeftOut("item", item["type"])]
+    assert inputs(profiles()["generic"], item) == [item]
+
+
+@pytest.mark.parametrize(
+    ("call", "name", "arguments"),
+    [
+        (
+            {"type": "local_shell_call", "action": {"type": "exec", "command": "ls"}},
+            "local_shell", {"action": {"type": "exec", "command": "ls"}},
+        ),
+        ({"type": "shell_call", "action": {"command": ["ls"]}}, "shell", {"action": {"command": ["ls"]}}),
+        ({"type": "apply_patch_call", "operation": "*** Begin"}, "apply_patch", {"operation": "*** Begin"}),
+    ],
+)  # fmt: skip
+def test_a_call_in_odd_words_keeps_them_so_that_its_output_fits(call: Event, name: str, arguments: Event) -> None:
+    (made,) = inputs(profile(), {"id": "l", "call_id": "c", "status": "completed", **call})
+    assert (made["type"], made["call_id"], made["name"]) == ("function_call", "c", name)
+    assert json.loads(made["arguments"]) == arguments
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        {"type": "message", "role": "assistant", "content": [7]},
+        {"type": "function_call", "call_id": "c", "name": "f", "arguments": {"a": 1}},
+        {"type": "custom_tool_call", "call_id": "c"},
+    ],
+)
+def test_what_is_kept_raises_nothing(item: Event) -> None:
+    assert json.loads(translator(create(), profiles()["vllm"]).encode(items(item))) == item
+
+
+def test_reasoning_that_nobody_here_can_read_never_takes_a_seal_with_it() -> None:
+    odd = {**REASONING, "content": "hm", "encrypted_content": LOST}
+    for name in ("generic", "openai", "vllm"):
+        made = translator(create(), profiles()[name])
+        assert made.encode(items(odd)) == b""
+        assert made.left_out == [LeftOut("item", "reasoning")]
 
 
 @pytest.mark.parametrize(
@@ -466,11 +540,49 @@ def test_reasoning_that_nobody_here_can_open_passes_where_it_is_taken() -> None:
     foreign = {**REASONING, "encrypted_content": "gAAAA", "x": 1}
     assert inputs(profiles()["generic"], foreign) == [foreign]
     body, left_out = told(profile(b"sealed_reasoning = false\n"), foreign)
-    assert (len(body["input"]), left_out) == (1, [LeftOut("reasoning", "encrypted")])
+    assert (len(body["input"]), left_out) == (1, [LeftOut("reasoning", "encrypted_content")])
     summed = {**foreign, "summary": [{"type": "summary_text", "text": "in short"}]}
     (made,) = inputs(profile(b"sealed_reasoning = false\n"), summed)
     assert made["content"] == [{"type": "reasoning_text", "text": "in short"}]
     assert "encrypted_content" not in made
+
+
+@pytest.mark.parametrize("name", ["generic", "openai", "xai", "vllm", "llamacpp", "transformers"])
+def test_a_seal_of_ours_that_does_not_open_never_leaves(name: str) -> None:
+    kind = profiles()[name]
+    lost = {**REASONING, "encrypted_content": LOST, "x": 1}
+    body, left_out = told(kind, lost)
+    assert (len(body["input"]), left_out) == (1, [LeftOut("reasoning", "encrypted_content")])
+    takes_text = kind.responses.bare_reasoning
+    text = [{"type": "reasoning_text", "text": "hm"}]
+    body, left_out = told(kind, {**lost, "content": text})
+    assert body["input"][:-1] == ([{**REASONING, "x": 1, "content": text}] if takes_text else [])
+    assert left_out == ([] if takes_text else [LeftOut("reasoning", "text")])
+    summed = {**lost, "summary": [{"type": "summary_text", "text": "in short"}]}
+    body, left_out = told(kind, summed)
+    assert LOST not in json.dumps(body)
+    assert "in short" in json.dumps(body) or not takes_text
+    assert left_out == [LeftOut("reasoning", "encrypted_content")]
+
+
+# --- ids that some servers want ---
+
+
+def test_an_id_stays_whatever_the_order_of_the_members() -> None:
+    kind = profiles()["vllm"]
+    given: list[Event] = [
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "a"}]},
+        {"type": "custom_tool_call", "call_id": "c", "name": "run", "input": "ls"},
+        {"type": "function_call", "call_id": "d", "name": "f", "arguments": "{}"},
+        {"type": "web_search_call", "id": "w", "action": {"type": "search", "query": "q"}, "status": "completed"},
+        {"type": "code_interpreter_call", "code": "1", "outputs": [{"type": "image", "url": "data:x"}]},
+    ]
+    turned = [dict(reversed([*each.items(), ("x_new", 1)])) for each in given]
+    chained = json.loads(b"[" + translator(create(), kind).encode(items(*given)) + b"]")
+    resent = inputs(kind, *turned)
+    ids = [(each.get("id"), each.get("call_id")) for each in chained]
+    assert [(each.get("id"), each.get("call_id")) for each in resent] == ids
+    assert len({made for made, _ in ids if made}) == 5
 
 
 # --- fields ---
@@ -503,16 +615,11 @@ def test_fields_that_a_server_takes_and_does_not_obey_are_said_to_be() -> None:
     assert left_out == [LeftOut("field", "text.format"), LeftOut("field", "reasoning.effort")]
 
 
-def test_fragments_are_kept_only_where_encoding_is_work() -> None:
-    kept = {name: responses(profile=name).keeps_fragments for name in ("generic", "openai", "vllm", "llamacpp")}
-    assert kept == {"generic": False, "openai": False, "vllm": True, "llamacpp": True}
+def test_an_encoding_is_one_servers() -> None:
     assert responses(profile="vllm").encoding != responses(profile="llamacpp").encoding
 
 
 def test_an_item_that_is_none_is_named() -> None:
-    made = translator(create(), profile())
     with pytest.raises(LooplineError) as raised:
-        made.encode(
-            items({"type": "message", "role": "user"}, {"type": "custom_tool_call", "call_id": "c", "input": 7})
-        )
+        told(profile(), {"type": "message", "role": "user"}, {"type": "custom_tool_call", "call_id": "c", "input": 7})
     assert raised.value.param == "input[1]"

@@ -11,7 +11,7 @@ from proxy.errors import Kind, LooplineError
 from proxy.translate.responses.translator import ResponsesTranslator
 from tests.conformance.schema import check_turn
 from tests.unit.strategies import cuts, dumped, json_values
-from tests.unit.translate.turns import DONE, Event, create, items, output, play, responses, sent, sse, text
+from tests.unit.translate.turns import DONE, Event, brief, create, items, output, play, responses, sent, sse, text
 
 USAGE = {
     "input_tokens": 7, "input_tokens_details": {"cached_tokens": 3}, "output_tokens": 5,
@@ -333,6 +333,85 @@ def test_log_probabilities_that_were_asked_for_arrive() -> None:
     events[2] = {**events[2], "logprobs": logprobs}
     told = answered(*events, ended())
     assert [event["logprobs"] for event in told if event["type"] == "response.output_text.delta"] == [logprobs, []]
+
+
+TOLD_FIRST = {"token": "Hel", "logprob": -0.5, "top_logprobs": [{"token": "x", "logprob": -2.0}]}
+TOLD_LAST = {"token": "lö", "logprob": -0.5, "top_logprobs": []}
+IN_ITEM = [
+    {**TOLD_FIRST, "bytes": [72, 101, 108], "top_logprobs": [{"token": "x", "logprob": -2.0, "bytes": [120]}]},
+    {**TOLD_LAST, "bytes": [108, 195, 182]},
+]
+
+
+def with_logprobs(where: str) -> list[Event]:
+    """A message's events, with log-probabilities in one place."""
+    events = message_events()
+    part = {**MESSAGE["content"][0], "logprobs": IN_ITEM}
+    if where == "deltas":
+        events[2]["logprobs"], events[3]["logprobs"] = [TOLD_FIRST], [TOLD_LAST]
+    elif where == "done":
+        events[4]["logprobs"] = [TOLD_FIRST, TOLD_LAST]
+    elif where == "part":
+        events[5]["part"] = part
+    else:
+        events[6]["item"] = {**MESSAGE, "content": [part]}
+    return events
+
+
+def logprobs_at_the_end(told: list[Event]) -> tuple[Any, Any]:
+    """Those of the text's end and of the part's."""
+    check_turn(told)
+    (text_done,) = (event for event in told if event["type"] == "response.output_text.done")
+    (part_done,) = (event for event in told if event["type"] == "response.content_part.done")
+    assert output(told)[0]["content"] == [part_done["part"]]
+    return text_done["logprobs"], part_done["part"]["logprobs"]
+
+
+@pytest.mark.parametrize("where", ["deltas", "done", "part", "item"])
+def test_log_probabilities_reach_the_end_of_the_text_and_the_item(where: str) -> None:
+    events = with_logprobs(where)
+    told = play(responses(profile="vllm"), [sse(*events, ended(output=[]))])
+    assert logprobs_at_the_end(told) == ([TOLD_FIRST, TOLD_LAST], IN_ITEM)
+    if where == "item":  # nothing but the item in the end
+        for faithful in (False, True):
+            made = responses(faithful=faithful, profile="openai" if faithful else "vllm")
+            told = play(made, [sse(ended(output=[events[6]["item"]]))])
+            assert logprobs_at_the_end(told) == ([TOLD_FIRST, TOLD_LAST], IN_ITEM)
+            (delta,) = (event for event in told if event["type"] == "response.output_text.delta")
+            assert delta["logprobs"] == [TOLD_FIRST, TOLD_LAST]
+
+
+def test_log_probabilities_of_a_message_that_was_left_open_are_told_at_its_end() -> None:
+    open_ = with_logprobs("deltas")[:4]
+    told = play(responses(), [sse(*open_, ended())])
+    assert logprobs_at_the_end(told) == ([TOLD_FIRST, TOLD_LAST], IN_ITEM)
+    told = play(responses(faithful=True, profile="openai"), [sse(*open_, ended())])
+    assert logprobs_at_the_end(told) == ([TOLD_FIRST, TOLD_LAST], IN_ITEM)
+    told = play(responses(faithful=True, profile="openai"), [sse(*open_, ended(output=[MESSAGE]))])
+    assert logprobs_at_the_end(told) == ([TOLD_FIRST, TOLD_LAST], [])  # the item is as the upstream says it is
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"type": "error", "code": "context_length_exceeded", "message": "too long"},
+        {"type": "response.failed", "response": {"error": {"code": "context_length_exceeded", "message": "too long"}}},
+        {"type": "response.completed", "response": {
+            "status": "failed", "error": {"code": "context_length_exceeded", "message": "too long"}}},
+        {"error": {"code": "context_length_exceeded", "message": "too long"}},
+    ],
+)  # fmt: skip
+def test_what_to_do_about_a_prompt_too_long_is_told_inside_a_stream_too(event: Event) -> None:
+    made = ResponsesTranslator(brief(create())._replace(context_hint="Do this."))
+    with pytest.raises(LooplineError, match=r"too long\. Do this\."):
+        made.feed(sse(event))
+
+
+def test_what_to_do_about_a_prompt_too_long_is_told_in_a_document_too() -> None:
+    made = ResponsesTranslator(brief(create())._replace(context_hint="Do this."))
+    made.feed(dumped({"status": "failed", "error": {"code": "context_length_exceeded", "message": "too long"}}))
+    with pytest.raises(LooplineError, match=r"too long\. Do this\."):
+        made.finish()
 
 
 def test_events_that_we_do_not_know_pass() -> None:

@@ -124,6 +124,32 @@ def test_many_allowed_tools_of_many_cost_as_much_as_they_are() -> None:
     wanted = [{"type": "function", "name": f"f{number}"} for number in range(20_000)]
     wanted += [{"type": "namespace", "name": f"n{number}"} for number in range(20_000)]
     started = time.process_time()
-    names, _ = asked({"type": "allowed_tools", "mode": "auto", "tools": wanted}, many)
+    assert "'f1000' is not one of 'tools'" in refused({"type": "allowed_tools", "mode": "auto", "tools": wanted}, many)
+    names, _ = asked({"type": "allowed_tools", "mode": "auto", "tools": wanted[:1000] * 40}, many)
     assert len(names) == 1000
     assert time.process_time() - started < 5  # a product of both takes minutes
+
+
+def test_names_may_stand_where_chat_completions_has_them() -> None:
+    nested = {"type": "function", "function": {"name": "list"}}
+    assert asked({"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [nested]}})[1] == "required"
+    assert asked({"type": "allowed_tools", "mode": "auto", "tools": [nested]}) == asked(
+        {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "list"}]}
+    )
+    assert asked(nested) == asked({"type": "function", "name": "list"})
+
+
+@pytest.mark.parametrize(
+    "gone",
+    [{"type": "function", "name": "gone"}, {"type": "namespace", "name": "gone"}, {"type": "custom", "name": "gone"}],
+)
+def test_an_allowed_tool_that_is_not_there_is_named(gone: dict[str, Any]) -> None:
+    there = {"type": "shell"}
+    assert "'gone' is not one of 'tools'" in refused({"type": "allowed_tools", "mode": "auto", "tools": [there, gone]})
+
+
+def test_a_tool_that_waits_for_a_search_may_be_allowed_and_not_demanded() -> None:
+    late = {"type": "function", "name": "late", "defer_loading": True}
+    tools = read_tools(dumped([{"type": "tool_search", "execution": "client"}, late]))
+    assert asked({"type": "allowed_tools", "mode": "auto", "tools": [late]}, tools) == ([], None)
+    assert "'late' is not one of 'tools'" in refused(late, tools)

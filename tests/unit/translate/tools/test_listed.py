@@ -87,7 +87,8 @@ def test_allowed_tools_are_a_hard_limit() -> None:
     only = {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "clock"}]}
     members = asked(read(WEATHER, CLOCK), only)
     assert (names(members), members["tool_choice"]) == (["clock"], "required")
-    assert asked(read(WEATHER), {**only, "mode": "auto"}) == {}
+    with pytest.raises(LooplineError, match="'clock' is not one of 'tools'"):
+        asked(read(WEATHER), {**only, "mode": "auto"})
 
 
 @pytest.mark.parametrize(
@@ -216,7 +217,7 @@ def test_every_name_is_one_that_servers_take_and_means_one_tool(tools: list[dict
 
 def test_names_that_collide_even_when_they_are_changed_are_told_apart() -> None:
     taken = read({"type": "namespace", "name": "a", "tools": [{"type": "function", "name": "b"}]}, FIRST)
-    (second,) = [name for name, called in taken.calls.items() if called.namespace is None]
+    (second,) = [name for name, called in taken.calls.items() if called.namespace == "a"]
     tools = read({**FIRST, "name": second}, *taken_tools())
     assert len(set(tools.calls)) == len(tools.functions()) == 3
 
@@ -337,3 +338,36 @@ def test_the_memo_keeps_tools_of_items_apart_and_counts_what_it_made_of_small_to
     many = dumped([{"type": "custom", "name": f"c{number}"} for number in range(100)])
     assert len(many) < 5000
     assert memo.read("t", many) is not memo.read("t", many)  # more than the budget, made of few bytes
+
+
+def names_of(*tools: dict[str, Any]) -> dict[Called, str]:
+    return dict(read(*tools).names)
+
+
+def test_a_tool_has_the_same_name_wherever_it_stands() -> None:
+    tools: list[dict[str, Any]] = [
+        {"type": "namespace", "name": "a", "tools": [{"type": "function", "name": "b__c"}]},
+        {"type": "namespace", "name": "a__b", "tools": [CLOCK, {"type": "function", "name": "c"}]},
+        {"type": "function", "name": "a__b__clock"},
+        {"type": "custom", "name": "clock"},
+        CLOCK,
+    ]
+    assert names_of(*tools) == names_of(*tools[::-1])
+    assert names_of(*tools)[Called("function", "a__b__clock")] == "a__b__clock"
+    assert names_of(*tools)[Called("function", "c", "a__b")] == names_of(tools[1])[Called("function", "c", "a__b")]
+    assert names_of(*tools)[Called("function", "b__c", "a")] == names_of(tools[0])[Called("function", "b__c", "a")]
+    assert len(set(names_of(*tools).values())) == 6
+
+
+def test_a_tool_that_waits_for_a_search_is_known_when_it_is_called() -> None:
+    late = {"type": "function", "name": "f", "defer_loading": True}
+    tools = read({"type": "tool_search", "execution": "client"}, {"type": "namespace", "name": "n", "tools": [late]})
+    assert [function.name for function in tools.functions()] == ["tool_search"]
+    assert tools.calls["n__f"] == Called("function", "f", "n")
+
+
+def test_skills_of_a_local_shell_are_told_to_the_model() -> None:
+    skill = {"name": "pdf", "description": "Reads PDFs.", "path": "/skills/pdf"}
+    tools = read({"type": "shell", "environment": {"type": "local", "skills": [skill]}})
+    described = asked(tools)["tools"][0]["function"]["description"]
+    assert "- pdf (/skills/pdf/SKILL.md): Reads PDFs." in described
