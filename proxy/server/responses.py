@@ -1,4 +1,4 @@
-"""`POST /v1/responses`: the same road by HTTP, as server-sent events or as one JSON document."""
+"""`POST /v1/responses`: the same road by HTTP, as server-sent events or as one JSON document, or in the background."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from contextlib import contextmanager
 from aiohttp import web
 
 from proxy.errors import Kind, LooplineError
+from proxy.server.body import BodyReader
 from proxy.server.door import JSON, Door, error_response
+from proxy.session.background import Backgrounds
 from proxy.session.registry import Registry, RunningTurn
 from proxy.session.services import NoHolder, Services
 from proxy.session.turn import Turn
@@ -28,18 +30,29 @@ class ResponsesRoute:
     """Serves creates by HTTP."""
 
     def __init__(
-        self, services: Services, registry: Registry, door: Door, limits: Limits, *, stall_s: float, keepalive_s: float
+        self,
+        services: Services,
+        registry: Registry,
+        backgrounds: Backgrounds,
+        door: Door,
+        bodies: BodyReader,
+        limits: Limits,
+        *,
+        stall_s: float,
+        keepalive_s: float,
     ) -> None:
         self._services = services
         self._registry = registry
+        self._backgrounds = backgrounds
         self._door = door
+        self._bodies = bodies
         self._limits = limits
         self._stall_s = stall_s
         self._keepalive_s = keepalive_s
         self.draining = False
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        """Run one turn for one request; a client that leaves ends it."""
+        """Run one turn for one request; a client that leaves ends it, unless it is to run in the background."""
         caller = self._door.admit(request)
         if self.draining:
             return _go_elsewhere()
@@ -58,24 +71,31 @@ class ResponsesRoute:
         )
         turn = Turn(self._services, caller, create, NoHolder(), record)
         follower = _Follower()
-        running = self._registry.start(response, turn.run, follower)
+        if create.background:
+            running = self._backgrounds.start(caller.tenant, response, turn)
+            running.subscribe(follower)
+        else:
+            running = self._registry.start(response, turn.run, follower)
         try:
             if create.values.get("stream"):
                 return await self._stream(request, follower)
+            if create.background:
+                return await self._begun(turn, follower)
             return await self._whole(request, running, follower)
         finally:
             running.unsubscribe(follower)
 
     async def _read(self, request: web.Request) -> Create:
-        if request.content_type != JSON:
-            raise LooplineError(Kind.UNSUPPORTED_MEDIA, f"Content-Type must be {JSON}, not '{request.content_type}'.")
-        encoding = request.headers.get("Content-Encoding", "identity").lower()
-        if encoding != "identity":
-            raise LooplineError(
-                Kind.UNSUPPORTED_MEDIA, f"Content-Encoding '{encoding}' is not supported; send the body as it is."
-            )
-        body = await request.read()
-        return parse_create(decode_object(body, "The body"), len(body), self._limits)
+        body = await self._bodies.json(request)
+        return parse_create(decode_object(body, "The body"), len(body), self._limits, may_wait=True)
+
+    async def _begun(self, turn: Turn, follower: _Follower) -> web.StreamResponse:
+        """The response as it begins; what is wrong with the request is said here, not by polling."""
+        await follower.wait()
+        shown = turn.show()
+        if follower.error is not None or shown is None:
+            return error_response(follower.error or LooplineError(Kind.INTERNAL, "The response did not begin."))
+        return web.Response(body=shown, content_type=JSON)
 
     async def _stream(self, request: web.Request, follower: _Follower) -> web.StreamResponse:
         await follower.wait()
