@@ -165,7 +165,7 @@ class Loopline:
         )
         bodies = BodyReader(settings.limits.frame_bytes, settings.limits.inflate_ratio)
         self.backgrounds = Backgrounds(self.registry, settings.limits.background_turns)
-        stored = StoredRoute(services, self.backgrounds, door, bodies, limits)
+        stored = StoredRoute(services, self.backgrounds, door, bodies, limits, stall_s=settings.server.client_stall_s)
         self.responses = ResponsesRoute(
             services,
             self.registry,

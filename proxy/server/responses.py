@@ -11,6 +11,7 @@ from aiohttp import web
 from proxy.errors import Kind, LooplineError
 from proxy.server.body import BodyReader
 from proxy.server.door import JSON, Door, error_response
+from proxy.server.sending import HIGH_BYTES, send_json, write
 from proxy.session.background import Backgrounds
 from proxy.session.registry import Registry, RunningTurn
 from proxy.session.services import NoHolder, Services
@@ -22,7 +23,6 @@ from proxy.wire.codec import decode_object
 from proxy.wire.sse import DONE_FRAME, append_frame
 
 _COMMENT = b": keepalive\n\n"
-_HIGH_BYTES = 256 * 1024
 _RESPONSE_MEMBER = b'"response":'
 
 
@@ -107,25 +107,11 @@ class ResponsesRoute:
         await response.prepare(request)
         with follower.kept_alive(self._keepalive_s):
             while not follower.done:
-                await self._write(request, response, follower.take())
+                await write(request, response, follower.take(), self._stall_s)
                 await follower.wait()
-        await self._write(request, response, [*follower.take(), DONE_FRAME])
+        await write(request, response, [*follower.take(), DONE_FRAME], self._stall_s)
         await response.write_eof()
         return response
-
-    async def _write(
-        self, request: web.Request, response: web.StreamResponse, frames: Sequence[bytes | memoryview]
-    ) -> None:
-        if not frames:
-            return
-        try:
-            async with asyncio.timeout(self._stall_s):
-                # Whole frames in one write: some parsers forget a frame that is split over two reads.
-                await response.write(b"".join(frames))
-        except TimeoutError:
-            if request.transport is not None:
-                request.transport.abort()
-            raise LooplineError(Kind.CLIENT_STALLED, "The client did not read for too long.") from None
 
     async def _whole(self, request: web.Request, running: RunningTurn, follower: _Follower) -> web.StreamResponse:
         while not follower.done:
@@ -135,14 +121,7 @@ class ResponsesRoute:
         if failure is not None:
             # Nothing was sent, however far the turn came: a client's retries look at the status.
             return error_response(failure)
-        body = memoryview(_response_of(follower.last))
-        response = web.StreamResponse(headers={"Content-Type": f"{JSON}; charset=utf-8"})
-        response.content_length = len(body)
-        await response.prepare(request)
-        for start in range(0, len(body), _HIGH_BYTES):
-            await self._write(request, response, (body[start : start + _HIGH_BYTES],))
-        await response.write_eof()
-        return response
+        return await send_json(request, _response_of(follower.last), self._stall_s)
 
 
 def _go_elsewhere() -> web.Response:
@@ -172,7 +151,7 @@ class _Follower:
             self._size += len(event)
         self.last = events[-1]
         self._spoke_s = asyncio.get_running_loop().time()
-        if self._size > _HIGH_BYTES:
+        if self._size > HIGH_BYTES:
             self._room.clear()
         self._news.set()
 

@@ -12,6 +12,7 @@ from proxy.conversation.listing import Context, context_of, page
 from proxy.errors import Kind, LooplineError
 from proxy.server.body import BodyReader
 from proxy.server.door import JSON, Door
+from proxy.server.sending import send_json
 from proxy.session.background import Backgrounds
 from proxy.session.counting import count_tokens
 from proxy.session.turn import Services
@@ -29,13 +30,21 @@ class StoredRoute:
     """Serves stored and running responses by id."""
 
     def __init__(
-        self, services: Services, backgrounds: Backgrounds, door: Door, bodies: BodyReader, limits: Limits
+        self,
+        services: Services,
+        backgrounds: Backgrounds,
+        door: Door,
+        bodies: BodyReader,
+        limits: Limits,
+        *,
+        stall_s: float,
     ) -> None:
         self._services = services
         self._backgrounds = backgrounds
         self._door = door
         self._bodies = bodies
         self._limits = limits
+        self._stall_s = stall_s
 
     def routes(self) -> list[web.RouteDef]:
         """What to add to an application."""
@@ -47,7 +56,7 @@ class StoredRoute:
             web.get(_ONE + "/input_items", self.input_items),
         ]
 
-    async def retrieve(self, request: web.Request) -> web.Response:
+    async def retrieve(self, request: web.Request) -> web.StreamResponse:
         """The response object: what its terminal event held, or what there is of one that runs in the background."""
         tenant, response = self._named(request)
         shown = await self._shown(tenant, response)
@@ -63,7 +72,7 @@ class StoredRoute:
                 "'starting_after' is for streams, and a response that was begun cannot be streamed again.",
                 param="starting_after",
             )
-        return web.Response(body=shown, content_type=JSON)
+        return await send_json(request, shown, self._stall_s)
 
     async def delete(self, request: web.Request) -> web.Response:
         """Hide a response at once; what continues it keeps its content. One that runs is cancelled first."""
@@ -74,7 +83,7 @@ class StoredRoute:
         body = {"id": response, "object": "response.deleted", "deleted": True}
         return web.Response(body=encode(body), content_type=JSON)
 
-    async def cancel(self, request: web.Request) -> web.Response:
+    async def cancel(self, request: web.Request) -> web.StreamResponse:
         """End a background response; one that has ended is shown as it is."""
         tenant, response = self._named(request)
         await self._backgrounds.cancel(tenant, response)
@@ -83,9 +92,9 @@ class StoredRoute:
             raise LooplineError(
                 Kind.INVALID_REQUEST, "Cannot cancel a synchronous response: it was not created with 'background'."
             )
-        return web.Response(body=node.render(), content_type=JSON)
+        return await send_json(request, node.render() or b"", self._stall_s)
 
-    async def input_items(self, request: web.Request) -> web.Response:
+    async def input_items(self, request: web.Request) -> web.StreamResponse:
         """The items that the response was made from, page by page."""
         tenant, response = self._named(request)
         context = await self._context(tenant, response)
@@ -95,7 +104,7 @@ class StoredRoute:
             limit=_limit(request.query.get("limit")),
             newest_first=_newest_first(request.query.get("order", "desc")),
         )
-        return web.Response(body=listed.render(), content_type=JSON)
+        return await send_json(request, listed.render(), self._stall_s)
 
     async def input_tokens(self, request: web.Request) -> web.Response:
         """How many tokens a create would be; nothing is generated and nothing kept."""
