@@ -15,7 +15,7 @@ from proxy.server.door import JSON, Door
 from proxy.server.sending import send_json
 from proxy.session.background import Backgrounds
 from proxy.session.counting import count_tokens
-from proxy.session.turn import Services
+from proxy.session.services import Services
 from proxy.wire import ids
 from proxy.wire.client_events import Limits, parse_create
 from proxy.wire.codec import decode_object, encode
