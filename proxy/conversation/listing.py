@@ -7,7 +7,7 @@ item's place, the same each time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain as joined
 from typing import NamedTuple
 
@@ -60,18 +60,28 @@ def context_of(node: Node) -> Context:
     return Context(node.id, node.parent, node.items)
 
 
-def named_inputs(response: str, items: tuple[Item, ...]) -> Iterator[tuple[str, Item]]:
+def named_inputs(response: str, items: tuple[Item, ...], *, backwards: bool = False) -> Iterator[tuple[str, Item]]:
     """A response's input items with their ids."""
-    for number, item in enumerate(items):
+    for number in _numbers(items, backwards):
+        item = items[number]
         prefix = _PREFIXES.get(item.kind, "item")
         yield item_id(item) or ids.input_item_id(prefix, response, number), item
 
 
-def named_items(node: Node) -> Iterator[tuple[str, Item]]:
+def named_items(node: Node, *, backwards: bool = False) -> Iterator[tuple[str, Item]]:
     """All items of a response with their ids, its input first."""
-    yield from named_inputs(node.id, node.items)
-    for number, item in enumerate(node.output):
+    parts = (named_inputs(node.id, node.items, backwards=backwards), _named_outputs(node, backwards))
+    yield from joined.from_iterable(reversed(parts) if backwards else parts)
+
+
+def _named_outputs(node: Node, backwards: bool) -> Iterator[tuple[str, Item]]:
+    for number in _numbers(node.output, backwards):
+        item = node.output[number]
         yield item_id(item) or ids.input_item_id("item", node.id, len(node.items) + number), item
+
+
+def _numbers(items: tuple[Item, ...], backwards: bool) -> Iterable[int]:
+    return reversed(range(len(items))) if backwards else range(len(items))
 
 
 def page(context: Context, *, after: str | None, limit: int, newest_first: bool) -> Page:
@@ -96,10 +106,10 @@ def _oldest_first(context: Context) -> Iterator[tuple[str, Item]]:
 
 
 def _newest_first(context: Context) -> Iterator[tuple[str, Item]]:
-    yield from reversed(list(named_inputs(context.response, context.items)))
+    yield from named_inputs(context.response, context.items, backwards=True)
     node = context.parent
     while node is not None:
-        yield from reversed(list(named_items(node)))
+        yield from named_items(node, backwards=True)
         node = node.parent
 
 

@@ -25,6 +25,7 @@ async def resolve(items: tuple[Item, ...], parent: Node | None, find: Find) -> t
     if not any(item.kind == REFERENCE for item in items):
         return items
     known = _Known(parent)
+    holders: dict[str, Node] = {}
     resolved = []
     for index, item in enumerate(items):
         if item.kind != REFERENCE:
@@ -33,8 +34,12 @@ async def resolve(items: tuple[Item, ...], parent: Node | None, find: Find) -> t
         wanted = item_id(item) or ""
         if known.has(wanted):
             continue
-        holder = await find(wanted)
-        found = known.items(holder).get(wanted) if holder is not None else None
+        response = ids.item_seed(wanted) or wanted
+        holder = holders.get(response) or await find(wanted)
+        found = None
+        if holder is not None:
+            holders[response] = holder
+            found = known.items(holder).get(wanted)
         if found is None:
             raise LooplineError(
                 Kind.INVALID_REQUEST,
