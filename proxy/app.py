@@ -18,11 +18,14 @@ from proxy.conversation.memory import MemoryStore
 from proxy.models.cache import CatalogCache
 from proxy.models.catalog import Names
 from proxy.models.chosen import chosen_profiles
+from proxy.server.body import BodyReader
 from proxy.server.door import Door, answer_errors, name_request
 from proxy.server.models import ModelsRoute
 from proxy.server.operations import OperationsRoute
 from proxy.server.responses import ResponsesRoute
+from proxy.server.stored import StoredRoute
 from proxy.server.websocket import WebSocketRoute
+from proxy.session.background import Backgrounds
 from proxy.session.registry import Registry
 from proxy.session.services import Services
 from proxy.session.session import SessionLimits
@@ -37,6 +40,8 @@ from proxy.translate.tools.listed import ToolMemo
 from proxy.upstream.endpoint import Endpoint
 from proxy.upstream.http import AiohttpClient
 from proxy.wire.client_events import Limits
+
+_BACKGROUND_PART = 0.9  # of the time to drain
 
 
 class Loopline:
@@ -82,10 +87,15 @@ class Loopline:
         await asyncio.gather(self.sockets.drain(grace_s), self._rest(grace_s))
 
     async def _rest(self, grace_s: float) -> None:
-        """Wait for what runs by HTTP; what still runs then is ended when the registry closes."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(grace_s):
-                await self.registry.rested()
+        """Wait for what runs by HTTP; what still runs then is ended when the registry closes.
+
+        What runs in the background ends a little sooner, so that whoever polls can still read how.
+        """
+        for part, end in ((_BACKGROUND_PART, self.backgrounds.end_all), (1 - _BACKGROUND_PART, lambda: None)):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(grace_s * part):
+                    await self.registry.rested()
+            end()
 
     async def _start(self, stack: AsyncExitStack) -> None:
         settings = self.settings
@@ -153,10 +163,15 @@ class Loopline:
             frame_hard_bytes=settings.limits.frame_hard_bytes,
             outbox_bytes=settings.limits.outbox_bytes,
         )
+        bodies = BodyReader(settings.limits.frame_bytes, settings.limits.inflate_ratio)
+        self.backgrounds = Backgrounds(self.registry, settings.limits.background_turns)
+        stored = StoredRoute(services, self.backgrounds, door, bodies, limits, stall_s=settings.server.client_stall_s)
         self.responses = ResponsesRoute(
             services,
             self.registry,
+            self.backgrounds,
             door,
+            bodies,
             limits,
             stall_s=settings.server.client_stall_s,
             keepalive_s=settings.server.keepalive_s,
@@ -164,8 +179,10 @@ class Loopline:
         models = ModelsRoute(services, door)
         app = web.Application(middlewares=[answer_errors], client_max_size=settings.limits.frame_bytes)
         app.on_response_prepare.append(name_request)
-        app.router.add_get("/v1/responses", self.sockets.handle, allow_head=False)
-        app.router.add_post("/v1/responses", self.responses.handle)
+        for path in ("/v1/responses", "/v1/codex/responses"):  # pi puts the second behind its base URL
+            app.router.add_get(path, self.sockets.handle, allow_head=False)
+            app.router.add_post(path, self.responses.handle)
+        app.router.add_routes(stored.routes())
         app.router.add_get("/v1/models", models.handle_list)
         app.router.add_get("/v1/models/{name:.+}", models.handle_one)
         app.router.add_get("/healthz", self.operations.health)

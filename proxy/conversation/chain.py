@@ -10,12 +10,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from proxy.wire.items import Item
+from proxy.wire.server_events import Shown
 
 # What an item costs beside its bytes: the tuple, the strings, a slot in its node's tuple.
 _ITEM_OVERHEAD_BYTES = 200
 _NODE_OVERHEAD_BYTES = 600
 # Items whose effect lasts in their conversation, beyond the place where they stand.
 LASTING = frozenset({"additional_tools", "tool_search_output", "configuration_update"})
+_SHOWN_OVERHEAD_BYTES = 500
+_DEAD = frozenset({b"failed", b"cancelled"})
 _CALL_BYTES = 150  # an id in the set of open calls
 
 Encoder = Callable[[Sequence[Item]], bytes]
@@ -28,9 +31,10 @@ class Node:
     `items` is the delta that the client sent, `output` what the model answered, `open_calls` the ids of calls that no
     output has answered yet. `lasting` are the items of the chain that are in
     `LASTING`, from the root on. `own_bytes` counts this node, `total_bytes` all nodes up to the root; both are bytes.
-    `upstream_id` is the upstream's own id of the response, a hint. `fragments` caches the node in an upstream's
-    dialect, by the encoding's name: a part that can always be made again. None stands for the items' bytes joined, as
-    they are: a dialect that takes them so holds nothing twice.
+    `upstream_id` is the upstream's own id of the response, a hint. `shown` is what there is to be shown of a stored
+    response beside its output; one that failed or was cancelled is kept to be shown alone, and continues as nothing.
+    `fragments` caches the node in an upstream's dialect, by the encoding's name: a part that can always be made again.
+    None stands for the items' bytes joined, as they are: a dialect that takes them so holds nothing twice.
     """
 
     tenant: str
@@ -47,6 +51,16 @@ class Node:
     depth: int
     fragments: dict[str, bytes | None] = field(default_factory=dict)
     lasting: tuple[Item, ...] = ()
+    shown: Shown | None = None
+
+    @property
+    def continues(self) -> bool:
+        """Can a later response continue this one?"""
+        return self.shown is None or self.shown.status not in _DEAD
+
+    def render(self) -> bytes | None:
+        """The response object as its client was last told; None where it is not kept to be shown."""
+        return None if self.shown is None else self.shown.render(b",".join(item.raw for item in self.output))
 
 
 def link(
@@ -61,6 +75,7 @@ def link(
     endpoint: str = "",
     upstream_id: str | None = None,
     fragments: Mapping[str, bytes] | None = None,
+    shown: Shown | None = None,
 ) -> Node:
     """A new node after `parent`. Raises ValueError where the parent is another tenant's."""
     if parent is not None and parent.tenant != tenant:
@@ -74,6 +89,10 @@ def link(
     )
     if parent is None or open_calls is not parent.open_calls:
         own += _CALL_BYTES * len(open_calls)
+    if shown is not None:
+        # Tools and instructions are sent again with every turn, mostly the same: a chain holds them once.
+        shown, held = shown.sharing(parent.shown if parent is not None else None)
+        own += _SHOWN_OVERHEAD_BYTES + held
     return Node(
         tenant=tenant,
         id=response,
@@ -89,6 +108,7 @@ def link(
         depth=parent.depth + 1 if parent else 1,
         fragments=kept,
         lasting=lasting(parent, (*items, *output)),
+        shown=shown,
     )
 
 

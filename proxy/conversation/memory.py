@@ -7,8 +7,12 @@ import math
 from cachetools import TTLCache
 
 from proxy.conversation.chain import Node
+from proxy.wire import ids
+from proxy.wire.items import item_id
 
+# A tenant and the random part of a response's id, which an item's id has too.
 _Key = tuple[str, str]
+_INDEXED_BYTES = 250  # an item's id that is not ours, and its place in the index
 
 
 class MemoryStore:
@@ -24,6 +28,7 @@ class MemoryStore:
         self._now = 0.0
         self._entries: TTLCache[_Key, Node] = TTLCache(math.inf, ttl_s, timer=lambda: self._now)
         self._holders: dict[Node, int] = {}
+        self._foreign: dict[tuple[str, str], _Key] = {}
         self._used_bytes = 0
 
     async def put(self, node: Node, now: float) -> None:
@@ -31,31 +36,41 @@ class MemoryStore:
         self._expire(now)
         if node.total_bytes > self._budget_bytes:
             return  # it could not stay, and making room for it would forget everybody else's
-        key = (node.tenant, node.id)
-        before = self._entries.get(key)
+        key = _key(node.tenant, node.id)
+        before = self._entries.pop(key, None)
         self._hold(node)
-        self._entries[key] = node
         if before is not None:
-            self._release(before)
+            self._forget(before)
+        self._entries[key] = node
+        self._index(key, node)
         while self._used_bytes > self._budget_bytes and self._entries:
-            self._release(self._entries.popitem()[1])
+            self._forget(self._entries.popitem()[1])
 
     async def get(self, tenant: str, response: str, now: float) -> Node | None:
         """The tenant's node of that id; using it makes it young again."""
         self._expire(now)
-        key = (tenant, response)
-        node = self._entries.get(key)
-        if node is not None:
-            self._entries[key] = node
-        return node
+        node = self._entries.get(_key(tenant, response))
+        return None if node is None or node.id != response else self._used(node)
+
+    async def holder(self, tenant: str, item: str, now: float) -> Node | None:
+        """The tenant's node that an item of that id may be in; using it makes it young again."""
+        self._expire(now)
+        seed = ids.item_seed(item)
+        node = None if seed is None else self._entries.get((tenant, seed))
+        if node is None:
+            key = self._foreign.get((tenant, item))
+            node = None if key is None else self._entries.get(key)
+        return None if node is None else self._used(node)
 
     async def delete(self, tenant: str, response: str, now: float) -> bool:
         """Forget an id; False where it was not known."""
         self._expire(now)
-        node = self._entries.pop((tenant, response), None)
-        if node is None:
+        key = _key(tenant, response)
+        node = self._entries.get(key)
+        if node is None or node.id != response:
             return False
-        self._release(node)
+        del self._entries[key]
+        self._forget(node)
         return True
 
     def used_bytes(self) -> int:
@@ -69,12 +84,32 @@ class MemoryStore:
         """Forget everything."""
         self._entries.clear()
         self._holders.clear()
+        self._foreign.clear()
         self._used_bytes = 0
 
     def _expire(self, now: float) -> None:
         self._now = now
         for _, node in self._entries.expire(now):
-            self._release(node)
+            self._forget(node)
+
+    def _used(self, node: Node) -> Node:
+        self._entries[_key(node.tenant, node.id)] = node
+        return node
+
+    def _index(self, key: _Key, node: Node) -> None:
+        """Find a node by the ids of its answer's items that are an upstream's; ours tell whose they are."""
+        for name in _foreign_ids(node):
+            if (node.tenant, name) not in self._foreign:
+                self._used_bytes += _INDEXED_BYTES
+            self._foreign[node.tenant, name] = key
+
+    def _forget(self, node: Node) -> None:
+        key = _key(node.tenant, node.id)
+        for name in _foreign_ids(node):
+            if self._foreign.get((node.tenant, name)) == key:
+                del self._foreign[node.tenant, name]
+                self._used_bytes -= _INDEXED_BYTES
+        self._release(node)
 
     def _hold(self, node: Node) -> None:
         each: Node | None = node
@@ -96,3 +131,12 @@ class MemoryStore:
             del self._holders[each]
             self._used_bytes -= each.own_bytes
             each = each.parent
+
+
+def _key(tenant: str, response: str) -> _Key:
+    return tenant, ids.seed(response)
+
+
+def _foreign_ids(node: Node) -> list[str]:
+    named = (item_id(item) for item in node.output)
+    return [name for name in named if name and ids.item_seed(name) != ids.seed(node.id)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -15,6 +16,9 @@ from proxy.wire.error_events import error_body, retry_headers
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 JSON = "application/json"
+# It comes back in headers, goes on to upstreams and stands in logs.
+_SANE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/+=@-]{0,199}\Z")
+_REQUEST_ID, _BEGUN = web.RequestKey("request_id", str), web.RequestKey("begun", bool)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +34,7 @@ class Door:
         check_host(request.headers.get("Host"), insecure=self.insecure)
         check_origin(request.headers.get("Origin"), self.allowed_origins)
         headers = {name.lower(): value for name, value in request.headers.items()}
+        headers["x-request-id"] = request_id(request)
         return Caller(tenant_of(headers, self.secret), headers)
 
 
@@ -53,17 +58,32 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
         response = error_response(_of_http(error), _allow(error))
         response.set_status(error.status)
         return response
+    except Exception as error:  # a bug of ours is answered like any failure, unless an answer has begun
+        if _BEGUN in request:
+            raise
+        request.protocol.log_exception("Error handling request", exc_info=error)
+        return error_response(LooplineError(Kind.INTERNAL, "Internal error.", cause=repr(error)))
 
 
 async def name_request(request: web.Request, response: web.StreamResponse) -> None:
-    """Every answer names its request: the caller's id, or one of ours."""
+    """Every answer names its request."""
+    request[_BEGUN] = True
     if "x-request-id" not in response.headers:
-        response.headers["x-request-id"] = request.headers.get("x-request-id") or "req_" + secrets.token_hex(12)
+        response.headers["x-request-id"] = request_id(request)
+
+
+def request_id(request: web.Request) -> str:
+    """The client's id of its request where that is a sane one, else one of ours; the same each time."""
+    if _REQUEST_ID not in request:
+        given = request.headers.get("x-request-id", "")
+        request[_REQUEST_ID] = given if _SANE_ID.match(given) else "req_" + secrets.token_hex(12)
+    return request[_REQUEST_ID]
 
 
 def _of_http(error: web.HTTPException) -> LooplineError:
     if error.status == 413:
-        return LooplineError(Kind.MESSAGE_TOO_LARGE, "The body is larger than limits.frame_bytes allows.")
+        told = error.text if error.text and "limits." in error.text else None
+        return LooplineError(Kind.MESSAGE_TOO_LARGE, told or "The body is larger than limits.frame_bytes allows.")
     if error.status == 404:
         return LooplineError(Kind.NOT_FOUND, "There is nothing at this path; see docs for the routes served.")
     return LooplineError(Kind.INVALID_REQUEST, f"{error.status}: {error.reason}.")

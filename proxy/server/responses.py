@@ -1,4 +1,4 @@
-"""`POST /v1/responses`: the same road by HTTP, as server-sent events or as one JSON document."""
+"""`POST /v1/responses`: the same road by HTTP, as server-sent events or as one JSON document, or in the background."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from contextlib import contextmanager
 from aiohttp import web
 
 from proxy.errors import Kind, LooplineError
+from proxy.server.body import BodyReader
 from proxy.server.door import JSON, Door, error_response
+from proxy.server.sending import HIGH_BYTES, send_json, write
+from proxy.session.background import Backgrounds
 from proxy.session.registry import Registry, RunningTurn
 from proxy.session.services import NoHolder, Services
 from proxy.session.turn import Turn
@@ -20,7 +23,6 @@ from proxy.wire.codec import decode_object
 from proxy.wire.sse import DONE_FRAME, append_frame
 
 _COMMENT = b": keepalive\n\n"
-_HIGH_BYTES = 256 * 1024
 _RESPONSE_MEMBER = b'"response":'
 
 
@@ -28,18 +30,29 @@ class ResponsesRoute:
     """Serves creates by HTTP."""
 
     def __init__(
-        self, services: Services, registry: Registry, door: Door, limits: Limits, *, stall_s: float, keepalive_s: float
+        self,
+        services: Services,
+        registry: Registry,
+        backgrounds: Backgrounds,
+        door: Door,
+        bodies: BodyReader,
+        limits: Limits,
+        *,
+        stall_s: float,
+        keepalive_s: float,
     ) -> None:
         self._services = services
         self._registry = registry
+        self._backgrounds = backgrounds
         self._door = door
+        self._bodies = bodies
         self._limits = limits
         self._stall_s = stall_s
         self._keepalive_s = keepalive_s
         self.draining = False
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        """Run one turn for one request; a client that leaves ends it."""
+        """Run one turn for one request; a client that leaves ends it, unless it is to run in the background."""
         caller = self._door.admit(request)
         if self.draining:
             return _go_elsewhere()
@@ -58,24 +71,31 @@ class ResponsesRoute:
         )
         turn = Turn(self._services, caller, create, NoHolder(), record)
         follower = _Follower()
-        running = self._registry.start(response, turn.run, follower)
+        if create.background:
+            running = self._backgrounds.start(caller.tenant, response, turn)
+            running.subscribe(follower)
+        else:
+            running = self._registry.start(response, turn.run, follower)
         try:
             if create.values.get("stream"):
                 return await self._stream(request, follower)
+            if create.background:
+                return await self._begun(turn, follower)
             return await self._whole(request, running, follower)
         finally:
             running.unsubscribe(follower)
 
     async def _read(self, request: web.Request) -> Create:
-        if request.content_type != JSON:
-            raise LooplineError(Kind.UNSUPPORTED_MEDIA, f"Content-Type must be {JSON}, not '{request.content_type}'.")
-        encoding = request.headers.get("Content-Encoding", "identity").lower()
-        if encoding != "identity":
-            raise LooplineError(
-                Kind.UNSUPPORTED_MEDIA, f"Content-Encoding '{encoding}' is not supported; send the body as it is."
-            )
-        body = await request.read()
-        return parse_create(decode_object(body, "The body"), len(body), self._limits)
+        body = await self._bodies.json(request)
+        return parse_create(decode_object(body, "The body"), len(body), self._limits, may_wait=True)
+
+    async def _begun(self, turn: Turn, follower: _Follower) -> web.StreamResponse:
+        """The response as it begins; what is wrong with the request is said here, not by polling."""
+        await follower.wait()
+        shown = turn.show()
+        if follower.error is not None or shown is None:
+            return error_response(follower.error or LooplineError(Kind.INTERNAL, "The response did not begin."))
+        return web.Response(body=shown, content_type=JSON)
 
     async def _stream(self, request: web.Request, follower: _Follower) -> web.StreamResponse:
         await follower.wait()
@@ -87,25 +107,11 @@ class ResponsesRoute:
         await response.prepare(request)
         with follower.kept_alive(self._keepalive_s):
             while not follower.done:
-                await self._write(request, response, follower.take())
+                await write(request, response, follower.take(), self._stall_s)
                 await follower.wait()
-        await self._write(request, response, [*follower.take(), DONE_FRAME])
+        await write(request, response, [*follower.take(), DONE_FRAME], self._stall_s)
         await response.write_eof()
         return response
-
-    async def _write(
-        self, request: web.Request, response: web.StreamResponse, frames: Sequence[bytes | memoryview]
-    ) -> None:
-        if not frames:
-            return
-        try:
-            async with asyncio.timeout(self._stall_s):
-                # Whole frames in one write: some parsers forget a frame that is split over two reads.
-                await response.write(b"".join(frames))
-        except TimeoutError:
-            if request.transport is not None:
-                request.transport.abort()
-            raise LooplineError(Kind.CLIENT_STALLED, "The client did not read for too long.") from None
 
     async def _whole(self, request: web.Request, running: RunningTurn, follower: _Follower) -> web.StreamResponse:
         while not follower.done:
@@ -115,14 +121,7 @@ class ResponsesRoute:
         if failure is not None:
             # Nothing was sent, however far the turn came: a client's retries look at the status.
             return error_response(failure)
-        body = memoryview(_response_of(follower.last))
-        response = web.StreamResponse(headers={"Content-Type": f"{JSON}; charset=utf-8"})
-        response.content_length = len(body)
-        await response.prepare(request)
-        for start in range(0, len(body), _HIGH_BYTES):
-            await self._write(request, response, (body[start : start + _HIGH_BYTES],))
-        await response.write_eof()
-        return response
+        return await send_json(request, _response_of(follower.last), self._stall_s)
 
 
 def _go_elsewhere() -> web.Response:
@@ -152,7 +151,7 @@ class _Follower:
             self._size += len(event)
         self.last = events[-1]
         self._spoke_s = asyncio.get_running_loop().time()
-        if self._size > _HIGH_BYTES:
+        if self._size > HIGH_BYTES:
             self._room.clear()
         self._news.set()
 

@@ -75,6 +75,10 @@ class RunningTurn:
         for subscriber in tuple(self._subscribers):
             subscriber.refused(error)
 
+    def subscribe(self, subscriber: Subscriber) -> None:
+        """One more follows, from the next event on."""
+        self._subscribers.append(subscriber)
+
     def unsubscribe(self, subscriber: Subscriber) -> None:
         """Stop following; the last one to go cancels the turn."""
         if self._ended:
@@ -89,6 +93,11 @@ class RunningTurn:
         self.cancel_reason = reason
         if self.task is not None:
             self.task.cancel()
+
+    async def over(self) -> None:
+        """Wait until its task has ended."""
+        if self.task is not None:
+            await asyncio.wait([self.task])
 
     def end(self) -> None:
         """The turn is over; further calls change nothing."""

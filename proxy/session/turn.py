@@ -6,13 +6,16 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
+from typing import NamedTuple
 
 from proxy.conversation import chain
 from proxy.conversation.chain import Node
+from proxy.conversation.listing import Context
 from proxy.errors import Kind, LooplineError
 from proxy.http_client import HttpResponse, read_all
 from proxy.models.catalog import RESPONSES, Catalog
 from proxy.session.reading import read_next, read_tail
+from proxy.session.references import resolve
 from proxy.session.registry import RunningTurn
 from proxy.session.services import Caller, Holder, Services
 from proxy.telemetry.observer import TurnRecord
@@ -27,12 +30,22 @@ from proxy.wire import server_events as events
 from proxy.wire.client_events import Create
 from proxy.wire.error_events import failed_error
 from proxy.wire.items import calls_after, pair_calls, require_answers, revive_cut_calls
+from proxy.wire.server_events import Shown
 
 # created and in_progress come before anything that a translator makes.
 _FIRST_SEQUENCE = 2
 _MAX_ERROR_BODY_BYTES = 256 * 1024
 # Our own refusals and a client's own wish say nothing about the parent: it stays (ARCHITECTURE, eviction).
 _KEEPS_PARENT = frozenset({Kind.QUEUE_FULL, Kind.SHUTTING_DOWN, Kind.CANCELLED})
+
+
+class Prepared(NamedTuple):
+    """A turn that is ready to be translated. `open_calls` are those that no output has answered."""
+
+    endpoint: Endpoint
+    catalog: Catalog
+    brief: Brief
+    open_calls: frozenset[str]
 
 
 class Turn:
@@ -62,15 +75,15 @@ class Turn:
         try:
             await self._travel(running)
         except LooplineError as error:
-            self._fail(running, error)
+            await self._fail(running, error)
         except asyncio.CancelledError:
             record.outcome = record.outcome or "cancelled"
             if running.cancel_reason is not None:
-                self._fail(running, running.cancel_reason)
+                await self._fail(running, running.cancel_reason)
             raise
         except Exception as error:  # a bug of ours must reach the client as an event, not as silence
             observer.crashed("turn", error)
-            self._fail(running, LooplineError(Kind.INTERNAL, "Internal error.", cause=repr(error)))
+            await self._fail(running, LooplineError(Kind.INTERNAL, "Internal error.", cause=repr(error)))
         finally:
             record.ended_s = record.ended_s or self._services.clock()
             record.events_out, record.bytes_out = running.events_out, running.bytes_out
@@ -79,18 +92,14 @@ class Turn:
 
     async def _travel(self, running: RunningTurn) -> None:
         services, record = self._services, self._record
-        endpoint = services.endpoints[0]
         if running.congested:
             await running.drained()  # a client that reads nothing gets nothing more to read
         record.started_s = services.clock()
-        self._parent = parent = await self._find_parent()
-        self._create = create = _settled(self._create, parent, endpoint)
-        open_calls = pair_calls(parent.open_calls if parent else frozenset(), create.items)
-        self._check_size(parent)
-        catalog = await services.catalogs.get(endpoint, self._caller.tenant, self._caller.headers)
-        self._brief = brief = self._make_brief(endpoint, catalog)
+        prepared = await self.prepare()
+        endpoint, _, brief, open_calls = prepared
+        create, parent = self._create, self._parent
         self._created_at = int(services.wall())
-        self._translator = translator = _translator(endpoint, catalog, brief)
+        self._translator = translator = translator_for(prepared)
         self._note(endpoint, translator, brief)
         if create.generate:
             require_answers(open_calls)
@@ -105,6 +114,8 @@ class Turn:
         self._describe()
         record.bytes_history = body.history_bytes
         record.bytes_upstream = sum(map(len, body.parts))
+        if create.background:
+            self._begin(running)  # its client is told of what can be polled, not of what an upstream says first
         request = endpoint.request("POST", body.path, self._caller.headers, body=body.parts, repeatable=body.repeatable)
         with endpoint.lease(), self._early_events(running):
             record.sent_s = services.clock()
@@ -129,6 +140,35 @@ class Turn:
             self._unsent += translator.interrupt()
             record.upstream_end_s = services.clock()
             await self._conclude(running, translator.result(), open_calls)
+
+    async def prepare(self) -> Prepared:
+        """Bind what the turn continues, and bring it all into the terms of the upstream that will get it.
+
+        Raises `LooplineError` for whatever is wrong with the request.
+        """
+        services, tenant = self._services, self._caller.tenant
+        endpoint = services.endpoints[0]
+        self._parent = parent = await self._find_parent()
+        items = await resolve(
+            self._create.items, parent, lambda item: services.store.holder(tenant, item, services.clock())
+        )
+        self._create = create = _settled(self._create._replace(items=items), parent, endpoint)
+        open_calls = pair_calls(parent.open_calls if parent else frozenset(), create.items)
+        self._check_size(parent)
+        catalog = await services.catalogs.get(endpoint, tenant, self._caller.headers)
+        self._brief = brief = self._make_brief(endpoint, catalog)
+        return Prepared(endpoint, catalog, brief, open_calls)
+
+    @property
+    def context(self) -> Context:
+        """What the response is made from."""
+        return Context(self._record.response, self._parent, self._create.items)
+
+    def show(self) -> bytes | None:
+        """The response as it is now, while it runs; None before anything can be said of it."""
+        if self._snapshot is None:
+            return None
+        return self._snapshot.render(b"queued" if self._record.accepted_s is None else b"in_progress")
 
     @property
     def create(self) -> Create:
@@ -165,7 +205,7 @@ class Turn:
         node = self._holder.find(parent_id)
         if node is None and ids.is_ours(parent_id):
             node = await self._services.store.get(self._caller.tenant, parent_id, self._services.clock())
-        if node is None:
+        if node is None or not node.continues:
             raise LooplineError(
                 Kind.PARENT_NOT_FOUND,
                 f"Previous response with id '{parent_id}' not found.",
@@ -271,6 +311,12 @@ class Turn:
         if translator.keeps_fragments:
             parts = (translator.delta, translator.encode(result.items))
             fragments[translator.encoding] = b",".join(part for part in parts if part)
+        shown = self._snapshot.shown(
+            result.status,
+            usage=result.usage,
+            incomplete=result.incomplete,
+            completed_at=int(services.wall()) if result.status == b"completed" else None,
+        )
         node = chain.link(
             self._parent,
             tenant=self._caller.tenant,
@@ -282,25 +328,20 @@ class Turn:
             endpoint=self._record.endpoint,
             upstream_id=result.upstream_id,
             fragments=fragments,
+            shown=_kept(shown, result) if create.store else None,
         )
         # Of the answer, too, something may be nothing that the upstream could be told again.
         self._record.left_out = tuple(dict.fromkeys(translator.left_out))
         if create.store:
             await services.store.put(node, services.clock())
         self._holder.advance(node)
-        ended = self._snapshot.render(
-            result.status,
-            output=result.output,
-            usage=result.usage,
-            incomplete=result.incomplete,
-            completed_at=int(services.wall()) if result.status == b"completed" else None,
-        )
+        ended = shown.render(result.output)
         self._unsent.append(events.event(b"response." + result.status, translator.sequence, b'"response":' + ended))
         running.publish(self._unsent)
         self._account(result)
         running.end()
 
-    def _fail(self, running: RunningTurn, error: LooplineError) -> None:
+    async def _fail(self, running: RunningTurn, error: LooplineError) -> None:
         record = self._record
         if record.outcome in ("completed", "incomplete"):
             return  # only reading the tail of the answer failed
@@ -317,15 +358,32 @@ class Turn:
             self._begin(running)
         if self._begun and self._snapshot is not None and self._translator is not None:
             owed = self._unsent + _owed(self._translator)
-            failed = self._snapshot.render(
-                b"cancelled" if cancelled else b"failed",
-                output=self._translator.partial(),
-                error=b"null" if cancelled else failed_error(error),
+            output = self._translator.partial()
+            shown = self._snapshot.shown(
+                b"cancelled" if cancelled else b"failed", error=b"null" if cancelled else failed_error(error)
             )
+            if self._create.background:
+                await self._keep_failed(shown._replace(output=output))
+            failed = shown.render(output)
             owed.append(events.event(b"response.failed", self._translator.sequence, b'"response":' + failed))
             running.publish(owed)
         else:
             running.refuse(error)
+
+    async def _keep_failed(self, shown: Shown) -> None:
+        """Whoever polls must find the end, although nothing can continue it."""
+        node = chain.link(
+            self._parent,
+            tenant=self._caller.tenant,
+            response=self._record.response,
+            items=self._create.items,
+            output=(),
+            open_calls=frozenset(),
+            stored=True,
+            endpoint=self._record.endpoint,
+            shown=shown,
+        )
+        await self._services.store.put(node, self._services.clock())
 
     def _note(self, endpoint: Endpoint, translator: Translator, brief: Brief) -> None:
         record, create = self._record, self._create
@@ -352,10 +410,17 @@ def _settled(create: Create, parent: Node | None, endpoint: Endpoint) -> Create:
     return create.limited(endpoint.max_output_tokens)._replace(items=items)
 
 
-def _translator(endpoint: Endpoint, catalog: Catalog, brief: Brief) -> Translator:
-    if catalog.dialect == RESPONSES:
-        return ResponsesTranslator(brief, faithful=endpoint.faithful)
-    return ChatTranslator(brief)
+def _kept(shown: Shown, result: Result) -> Shown:
+    """What is kept to be shown: the output only where the items' bytes are not what the client was told."""
+    same = result.output == b",".join(item.raw for item in result.items)
+    return shown if same else shown._replace(output=result.output)
+
+
+def translator_for(prepared: Prepared) -> Translator:
+    """A translator into the dialect that the endpoint is asked in."""
+    if prepared.catalog.dialect == RESPONSES:
+        return ResponsesTranslator(prepared.brief, faithful=prepared.endpoint.faithful)
+    return ChatTranslator(prepared.brief)
 
 
 def _owed(translator: Translator) -> list[bytes]:

@@ -183,6 +183,10 @@ class Limits(Section):
     outbox_bytes: Count = Field(
         256 * KIB, description="Unsent bytes of one socket above which its turns stop reading from the upstream."
     )
+    inflate_ratio: Whole = Field(
+        100, description="How many times its size a compressed HTTP body may inflate, above 1 MiB. 0 sets no limit."
+    )
+    background_turns: Count = Field(64, description="Background responses that run at once; further ones get 429.")
     history_bytes: Count = Field(256 * MIB, description="Largest conversation. Must not exceed store.memory_bytes.")
     input_items: Count = Field(20_000, description="Input items in one request.")
     tools: Count = Field(512, description="Tools in one request.")

@@ -97,6 +97,11 @@ class Create(NamedTuple):
         return bool(self.values.get("store", True))
 
     @property
+    def background(self) -> bool:
+        """Does nobody wait for the response?"""
+        return bool(self.values.get("background"))
+
+    @property
     def generate(self) -> bool:
         """False for a warm-up, which gets an id and no output."""
         return _generates(self.values)
@@ -136,8 +141,13 @@ def parse_message(data: bytes) -> tuple[str, dict[str, Raw]]:
 _STRING = msgspec.json.Decoder(str)
 
 
-def parse_create(members: Mapping[str, Raw], size: int, limits: Limits) -> Create:
+def parse_create(
+    members: Mapping[str, Raw], size: int, limits: Limits, *, may_wait: bool = False, needs_input: bool = True
+) -> Create:
     """Check and take apart a create's members.
+
+    `may_wait` says that the response can be asked for later, so that `background` makes sense; `needs_input` is false
+    where tokens are only counted.
 
     Raises `LooplineError` (missing_parameter, unsupported_parameter, invalid_request, too_deep …) with `param` set.
     """
@@ -147,14 +157,28 @@ def parse_create(members: Mapping[str, Raw], size: int, limits: Limits) -> Creat
             raise LooplineError(Kind.UNSUPPORTED_PARAMETER, f"'{name}' is not supported: {reason}", param=name)
     values = {name: decode(_TYPES[name], raw, f"'{name}'", name) for name, raw in present.items() if name in _TYPES}
     if values.get("background"):
-        raise LooplineError(
-            Kind.UNSUPPORTED_PARAMETER, "'background' is not supported; leave it out.", param="background"
-        )
+        _check_background(values, may_wait=may_wait)
     if len(values.get("tools") or ()) > limits.tools:
         raise LooplineError(
             Kind.INVALID_REQUEST, f"'tools' holds more than {limits.tools} tools (limits.tools).", param="tools"
         )
-    return Create(present, values, _input(members.get("input"), limits, required=_generates(values)), size)
+    required = needs_input and _generates(values)
+    return Create(present, values, _input(members.get("input"), limits, required=required), size)
+
+
+def _check_background(values: Mapping[str, Any], *, may_wait: bool) -> None:
+    if not may_wait:
+        raise LooplineError(
+            Kind.UNSUPPORTED_PARAMETER,
+            "'background' is not supported on a WebSocket; leave it out, or use POST.",
+            param="background",
+        )
+    if values.get("store") is False:
+        raise LooplineError(
+            Kind.INVALID_REQUEST,
+            "'background' needs 'store' to be true: the response is asked for by its id.",
+            param="background",
+        )
 
 
 def _generates(values: Mapping[str, Any]) -> bool:

@@ -43,6 +43,13 @@ _HEAD = msgspec.json.Decoder(_Head)
 _MEMBERS = msgspec.json.Decoder(dict[str, Raw])
 
 
+class _Named(msgspec.Struct):
+    id: str | None = None
+
+
+_NAMED = msgspec.json.Decoder(_Named)
+
+
 class Item(NamedTuple):
     """One item. `kind` is its type, `message` where a role stands without one.
 
@@ -77,6 +84,11 @@ def parse_item(raw: bytes | Raw, param: str = "input") -> Item:
     if kind in _MAY_BE_SERVERS and bytes(head.execution) == b'"server"':
         call_id = None
     return Item(kind, kept, head.role, call_id, head.status == "incomplete")
+
+
+def item_id(item: Item) -> str | None:
+    """The id that stands in an item, if one does."""
+    return decode(_NAMED, item.raw, "The item").id
 
 
 def _typed(raw: bytes | Raw, kind: str, param: str) -> bytes:

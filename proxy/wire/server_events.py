@@ -8,6 +8,7 @@ streaming events; protocol.md 2.2 and 4.1.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import msgspec
 
@@ -52,6 +53,33 @@ def usage(tokens_in: int, cached: int, tokens_out: int, reasoning: int, total: i
 NO_USAGE = usage(0, 0, 0, 0, 0)
 
 
+class Shown(NamedTuple):
+    """A response object in one state, in pieces, its output left out: what is kept of it to be shown again.
+
+    `before` goes up to the output's bracket, `usage` starts with the closing one, `tail` echoes the request. `output`
+    is there only where what was shown is not the bytes of the answer's items.
+    """
+
+    status: bytes
+    background: bool
+    before: bytes
+    usage: bytes
+    tail: tuple[bytes, ...]
+    output: bytes | None = None
+
+    def render(self, output: bytes) -> bytes:
+        """The object. `output` is the items joined by commas."""
+        given = output if self.output is None else self.output
+        return b"".join((self.before, given, self.usage, *self.tail))
+
+    def sharing(self, other: Shown | None) -> tuple[Shown, int]:
+        """The same, made of `other`'s bytes where they are equal, and how many bytes it holds beside those."""
+        theirs = other.tail if other is not None else (b"",) * len(self.tail)
+        tail = tuple(old if old == new else new for old, new in zip(theirs, self.tail, strict=True))
+        own = sum(len(new) for old, new in zip(theirs, tail, strict=True) if new is not old)
+        return self._replace(tail=tail), own + len(self.before) + len(self.usage) + len(self.output or b"")
+
+
 class Snapshot:
     """The response object inside lifecycle events and HTTP answers: all keys of the schema, in every state.
 
@@ -59,14 +87,15 @@ class Snapshot:
     `left_out` says what the upstream could not be told; it stands in the metadata under `LEFT_OUT`.
     """
 
-    __slots__ = ("_head", "_tail", "id")
+    __slots__ = ("_background", "_head", "_tail", "id")
 
     def __init__(
         self, response: str, create: Create, model: str, tools: bytes, created_at: int, left_out: str = ""
     ) -> None:
         self.id = response
+        self._background = create.background
         self._head = b'{"id":"%b","object":"response","created_at":%d,' % (response.encode(), created_at)
-        self._tail = b"," + _echo(create, model, tools, left_out) + b"}"
+        self._tail = _echo(create, model, tools, left_out)
 
     def render(
         self,
@@ -79,23 +108,33 @@ class Snapshot:
         completed_at: int | None = None,
     ) -> bytes:
         """The object in one state. `output` is the items joined by commas, the others JSON values."""
+        shown = self.shown(status, usage=usage, error=error, incomplete=incomplete, completed_at=completed_at)
+        return shown.render(output)
+
+    def shown(
+        self,
+        status: bytes,
+        *,
+        usage: bytes = b"null",
+        error: bytes = b"null",
+        incomplete: bytes = b"null",
+        completed_at: int | None = None,
+    ) -> Shown:
+        """The object in one state, without its output. All are JSON values."""
         at = b"null" if completed_at is None else b"%d" % completed_at
-        return b'%b"status":"%b","completed_at":%b,"error":%b,"incomplete_details":%b,"output":[%b],"usage":%b%b' % (
+        before = b'%b"status":"%b","completed_at":%b,"error":%b,"incomplete_details":%b,"output":[' % (
             self._head,
             status,
             at,
             error,
             incomplete,
-            output,
-            usage,
-            self._tail,
         )
+        return Shown(status, self._background, before, b'],"usage":' + usage, self._tail)
 
 
-# Member → what the snapshot says where the request was silent (protocol.md 2.3: 31 keys, always).
+# Member → what the snapshot says where the request was silent (protocol.md 2.3: 31 keys, always). `_echo` adds those
+# whose place it decides.
 _ECHOED: Mapping[str, bytes] = {
-    "previous_response_id": b"null",
-    "instructions": b"null",
     "tool_choice": b'"auto"',
     "truncation": b'"disabled"',
     "parallel_tool_calls": b"true",
@@ -114,17 +153,23 @@ _ECHOED: Mapping[str, bytes] = {
 }
 
 
-def _echo(create: Create, model: str, tools: bytes, left_out: str) -> bytes:
+def _echo(create: Create, model: str, tools: bytes, left_out: str) -> tuple[bytes, ...]:
+    """The members that echo the request; apart from the others those that are long and the same in every turn."""
     metadata = create.raw("metadata") or b"{}"
     given = create.values.get("metadata") or {}
     if left_out and len(given) < _MAX_METADATA and LEFT_OUT not in given:
         metadata = encode({**given, LEFT_OUT: left_out})
-    members = [b'"model":' + string(model), b'"tools":' + tools, b'"metadata":' + metadata]
-    for name, default in _ECHOED.items():
-        members.append(b'"%b":%b' % (name.encode(), create.raw(name) or default))
+    parent = create.raw("previous_response_id") or b"null"
+    members = [b'"%b":%b' % (name.encode(), create.raw(name) or default) for name, default in _ECHOED.items()]
     members.append(b'"text":' + _text(create.values.get("text")))
     members.append(b'"reasoning":' + _reasoning(create.values.get("reasoning")))
-    return b",".join(members)
+    return (
+        b',"model":%b,"tools":' % string(model),
+        tools,
+        b',"metadata":%b,"previous_response_id":%b,"instructions":' % (metadata, parent),
+        create.raw("instructions") or b"null",
+        b"," + b",".join(members) + b"}",
+    )
 
 
 def _text(text: dict[str, Raw] | None) -> bytes:

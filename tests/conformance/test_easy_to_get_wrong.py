@@ -15,7 +15,7 @@ from websockets.asyncio.client import ClientConnection
 
 from proxy.tools.simulate import Options
 from tests.conformance import test_easy_to_get_wrong_events as the_rest
-from tests.house import House, open_house
+from tests.house import BEARER, House, open_house
 from tests.lane_client import LaneClient, open_lanes
 from tests.session.test_continuation import assert_not_found
 from tests.wire_client import Recorded, WireClient, function, tool_output, user
@@ -255,6 +255,8 @@ async def test_25_a_response_is_stored_unless_told_otherwise(house: House) -> No
     async with house.post({"input": "[[say 1]]", "previous_response_id": first.id}) as response:
         assert response.status == 200
     assert house.said()[:2] == ONE
+    async with house.http.get(f"{house.url}/responses/{first.id}", headers=BEARER) as response:
+        assert await response.json() == first.response
 
 
 async def test_26_a_lane_without_an_id_starts_empty(house: House) -> None:

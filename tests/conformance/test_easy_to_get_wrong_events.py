@@ -13,7 +13,7 @@ from websockets.exceptions import InvalidStatus
 
 from tests.adversity.test_slow_reader import flooded, held_bytes, lazy, stuck
 from tests.conformance.schema import RESPONSE_KEYS, TOOL_KEYS, USAGE_KEYS
-from tests.house import House, open_house
+from tests.house import BEARER, House, open_house
 from tests.lane_client import open_lanes
 from tests.wire_client import Event, Recorded, WireClient, function, tool_output, user
 
@@ -250,9 +250,12 @@ async def test_58_a_compacted_window_reaches_the_upstream_as_it_came(house: Hous
 
 async def test_59_http_and_websocket_share_their_ids(house: House, client: WireClient) -> None:
     stored, unstored = await client.says("one"), await client.says("two", store=False)
-    for recorded, status in ((stored, 200), (unstored, 400)):
+    for recorded, status, found in ((stored, 200, 200), (unstored, 400, 404)):
         async with house.post({"input": "[[say 1]]", "previous_response_id": recorded.id}) as response:
             assert response.status == status
+        for path in (recorded.id, f"{recorded.id}/input_items"):
+            async with house.http.get(f"{house.url}/responses/{path}", headers=BEARER) as response:
+                assert response.status == found
     async with house.post({"input": "[[say 1]]"}) as response:
         document = await response.json()
     await client.says("three", previous_response_id=document["id"])

@@ -151,8 +151,8 @@ async def test_a_body_of_unknown_length_is_read(house: House) -> None:
         assert response.status == 200
 
 
-@pytest.mark.parametrize("encoding", ["gzip", "zstd", "br"])
-async def test_an_encoded_body_is_refused_by_name(encoding: str, house: House) -> None:
+@pytest.mark.parametrize("encoding", ["br", "compress"])
+async def test_a_body_in_an_unknown_coding_is_refused_by_name(encoding: str, house: House) -> None:
     headers = {**BEARER, "Content-Type": "application/json", "Content-Encoding": encoding}
     async with house.http.post(f"{house.url}/responses", data=b"{}", headers=headers) as response:
         assert response.status == 415

@@ -14,6 +14,7 @@ import pytest
 
 from proxy.conversation.chain import Node, lineage, link
 from proxy.conversation.store import Store
+from proxy.wire.ids import input_item_id, response_id, seed
 from proxy.wire.items import Item
 
 TTL_S = 100.0
@@ -36,6 +37,13 @@ def node(parent: Node | None, response: str, *, tenant: str = "t", size: int = 1
         endpoint="e",
         upstream_id="up_" + response,
     )
+
+
+def named_node(response: str, *names: str) -> Node:
+    """A finished turn whose answer's items have these ids."""
+    said = b'{"type":"message","id":"%b","role":"assistant","content":[]}'
+    output = tuple(Item("message", said % name.encode(), "assistant") for name in names)
+    return link(None, tenant="t", response=response, items=(), output=output, open_calls=frozenset(), stored=True)
 
 
 def chain(*responses: str, tenant: str = "t", size: int = 10) -> list[Node]:
@@ -103,6 +111,33 @@ class StoreContract(ABC):
         assert store.used_bytes() == used
         assert await store.delete("t", "r0", 2)
         assert await store.get("t", "r0", 2) is None
+        assert store.used_bytes() == 0
+
+    async def test_an_item_of_an_answer_leads_to_its_response(self, store: Store) -> None:
+        """By the upstream's id, by one of ours, and by that of an input item; whatever hides the response hides it."""
+        ours = response_id()
+        mine = named_node(ours, f"msg_{seed(ours)}0001", "msg_theirs")
+        names = ("msg_theirs", f"msg_{seed(ours)}0001", input_item_id("msg", ours, 0))
+        await store.put(mine, 0)
+        for name in names:
+            assert content(await store.holder("t", name, 1)) == content(mine)
+            assert await store.holder("another", name, 1) is None
+        for name in ("", "msg_unknown", f"msg_{seed(response_id())}0001"):
+            assert await store.holder("t", name, 1) is None
+        await store.delete("t", ours, 2)
+        for name in names:
+            assert await store.holder("t", name, 2) is None
+        assert store.used_bytes() == 0
+
+    async def test_an_items_id_leads_to_the_last_that_used_it(self, store: Store) -> None:
+        first, second = (named_node(name, "msg_1") for name in ("r0", "r1"))
+        await store.put(first, 0)
+        await store.put(second, 0)
+        assert content(await store.holder("t", "msg_1", 1)) == content(second)
+        await store.delete("t", "r0", 2)
+        assert content(await store.holder("t", "msg_1", 2)) == content(second)
+        await store.delete("t", "r1", 2)
+        assert await store.holder("t", "msg_1", 2) is None
         assert store.used_bytes() == 0
 
     # --- tenants ---

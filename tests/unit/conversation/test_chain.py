@@ -6,6 +6,7 @@ import pytest
 
 from proxy.conversation.chain import Node, history, items_bytes, lasting, lineage, link
 from proxy.wire.items import Item
+from proxy.wire.server_events import Shown
 
 NONE: frozenset[str] = frozenset()
 
@@ -129,3 +130,39 @@ def test_a_chain_never_crosses_tenants() -> None:
 def test_equal_looking_nodes_are_not_the_same_node() -> None:
     assert node(None, "r0") != node(None, "r0")
     assert len({node(None, "r0"), node(None, "r0")}) == 2
+
+
+def shown(instructions: bytes, tools: bytes = b"[]") -> Shown:
+    """What a finished response shows."""
+    return Shown(
+        b"completed", False, b'{"output":[', b'],"usage":null', (b',"t":', tools, b',"i":', instructions, b"}")
+    )
+
+
+def shown_node(parent: Node | None, response: str, what: Shown | None) -> Node:
+    """A node without items."""
+    return link(parent, tenant="t", response=response, items=(), output=(), open_calls=NONE, stored=True, shown=what)
+
+
+def test_what_is_shown_again_with_every_turn_is_held_and_counted_once() -> None:
+    long = b'"' + b"x" * 100_000 + b'"'
+    first = shown_node(None, "r1", shown(long))
+    second = shown_node(first, "r2", shown(bytes(bytearray(long))))
+    third = shown_node(second, "r3", shown(b'"other"'))
+    assert first.own_bytes > 100_000 > 2_000 > second.own_bytes
+    assert first.shown is not None
+    assert second.shown is not None
+    assert second.shown.tail[3] is first.shown.tail[3]
+    assert third.render() == b'{"output":[],"usage":null,"t":[],"i":"other"}'
+    assert second.render() == b'{"output":[],"usage":null,"t":[],"i":' + long + b"}"
+
+
+def test_a_node_that_shows_nothing_costs_nothing_more() -> None:
+    plain = shown_node(None, "r1", None)
+    assert plain.render() is None
+    assert plain.own_bytes < shown_node(None, "r1", shown(b"null")).own_bytes
+
+
+@pytest.mark.parametrize(("status", "continues"), [(b"completed", True), (b"incomplete", True), (b"failed", False)])
+def test_what_failed_continues_as_nothing(status: bytes, continues: bool) -> None:
+    assert shown_node(None, "r1", shown(b"null")._replace(status=status)).continues is continues

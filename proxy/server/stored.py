@@ -1,0 +1,161 @@
+"""What clients do with a response that they know by its id, and the count of tokens: `/v1/responses/…` but for creates.
+
+A response that is not the caller's, was not stored, was deleted or never was: all the same 404.
+"""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from proxy.conversation.chain import Node
+from proxy.conversation.listing import Context, context_of, page
+from proxy.errors import Kind, LooplineError
+from proxy.server.body import BodyReader
+from proxy.server.door import JSON, Door
+from proxy.server.sending import send_json
+from proxy.session.background import Backgrounds
+from proxy.session.counting import count_tokens
+from proxy.session.services import Services
+from proxy.wire import ids
+from proxy.wire.client_events import Limits, parse_create
+from proxy.wire.codec import decode_object, encode
+
+_ONE = "/v1/responses/{id:[^/]+}"
+_MAX_PAGE = 100
+_DEFAULT_PAGE = 20
+_TRUE = frozenset({"true", "1", "True"})
+
+
+class StoredRoute:
+    """Serves stored and running responses by id."""
+
+    def __init__(
+        self,
+        services: Services,
+        backgrounds: Backgrounds,
+        door: Door,
+        bodies: BodyReader,
+        limits: Limits,
+        *,
+        stall_s: float,
+    ) -> None:
+        self._services = services
+        self._backgrounds = backgrounds
+        self._door = door
+        self._bodies = bodies
+        self._limits = limits
+        self._stall_s = stall_s
+
+    def routes(self) -> list[web.RouteDef]:
+        """What to add to an application."""
+        return [
+            web.post("/v1/responses/input_tokens", self.input_tokens),
+            web.get(_ONE, self.retrieve),
+            web.delete(_ONE, self.delete),
+            web.post(_ONE + "/cancel", self.cancel),
+            web.get(_ONE + "/input_items", self.input_items),
+        ]
+
+    async def retrieve(self, request: web.Request) -> web.StreamResponse:
+        """The response object: what its terminal event held, or what there is of one that runs in the background."""
+        tenant, response = self._named(request)
+        shown = await self._shown(tenant, response)
+        if request.query.get("stream") in _TRUE:
+            raise LooplineError(
+                Kind.UNSUPPORTED_PARAMETER,
+                "A response that was begun cannot be streamed again; leave 'stream' out and poll.",
+                param="stream",
+            )
+        if "starting_after" in request.query:
+            raise LooplineError(
+                Kind.UNSUPPORTED_PARAMETER,
+                "'starting_after' is for streams, and a response that was begun cannot be streamed again.",
+                param="starting_after",
+            )
+        return await send_json(request, shown, self._stall_s)
+
+    async def delete(self, request: web.Request) -> web.Response:
+        """Hide a response at once; what continues it keeps its content. One that runs is cancelled first."""
+        tenant, response = self._named(request)
+        await self._backgrounds.cancel(tenant, response)
+        if not (ids.is_ours(response) and await self._services.store.delete(tenant, response, self._services.clock())):
+            raise _not_found(response)
+        body = {"id": response, "object": "response.deleted", "deleted": True}
+        return web.Response(body=encode(body), content_type=JSON)
+
+    async def cancel(self, request: web.Request) -> web.StreamResponse:
+        """End a background response; one that has ended is shown as it is."""
+        tenant, response = self._named(request)
+        await self._backgrounds.cancel(tenant, response)
+        node = await self._find(tenant, response)
+        if node.shown is None or not node.shown.background:
+            raise LooplineError(
+                Kind.INVALID_REQUEST, "Cannot cancel a synchronous response: it was not created with 'background'."
+            )
+        return await send_json(request, node.render() or b"", self._stall_s)
+
+    async def input_items(self, request: web.Request) -> web.StreamResponse:
+        """The items that the response was made from, page by page."""
+        tenant, response = self._named(request)
+        context = await self._context(tenant, response)
+        listed = page(
+            context,
+            after=request.query.get("after"),
+            limit=_limit(request.query.get("limit")),
+            newest_first=_newest_first(request.query.get("order", "desc")),
+        )
+        return await send_json(request, listed.render(), self._stall_s)
+
+    async def input_tokens(self, request: web.Request) -> web.Response:
+        """How many tokens a create would be; nothing is generated and nothing kept."""
+        caller = self._door.admit(request)
+        body = await self._bodies.json(request)
+        members = decode_object(body, "The body")
+        create = parse_create(members, len(body), self._limits, may_wait=True, needs_input=False)
+        count = await count_tokens(self._services, caller, create)
+        headers = {"x-loopline-estimated": "true"} if count.estimated else None
+        answer = {"object": "response.input_tokens", "input_tokens": count.tokens}
+        return web.Response(body=encode(answer), content_type=JSON, headers=headers)
+
+    def _named(self, request: web.Request) -> tuple[str, str]:
+        return self._door.admit(request).tenant, request.match_info["id"]
+
+    async def _shown(self, tenant: str, response: str) -> bytes:
+        background = self._backgrounds.find(tenant, response)
+        shown = background.turn.show() if background is not None else None
+        return shown or (await self._find(tenant, response)).render() or b""
+
+    async def _context(self, tenant: str, response: str) -> Context:
+        background = self._backgrounds.find(tenant, response)
+        if background is not None and background.turn.show() is not None:
+            return background.turn.context
+        return context_of(await self._find(tenant, response))
+
+    async def _find(self, tenant: str, response: str) -> Node:
+        node = None
+        if ids.is_ours(response):
+            node = await self._services.store.get(tenant, response, self._services.clock())
+        if node is None or node.shown is None:
+            raise _not_found(response)
+        return node
+
+
+def _not_found(response: str) -> LooplineError:
+    return LooplineError(Kind.NOT_FOUND, f"Response with id '{response[:100]}' not found.", param="response_id")
+
+
+def _limit(given: str | None) -> int:
+    if given is None:
+        return _DEFAULT_PAGE
+    if not (given.isascii() and given.isdecimal() and len(given) <= len(str(_MAX_PAGE))):
+        raise LooplineError(Kind.INVALID_REQUEST, f"'limit' must be a number from 1 to {_MAX_PAGE}.", param="limit")
+    limit = int(given)
+    if not 1 <= limit <= _MAX_PAGE:
+        raise LooplineError(Kind.INVALID_REQUEST, f"'limit' must be a number from 1 to {_MAX_PAGE}.", param="limit")
+    return limit
+
+
+def _newest_first(order: str) -> bool:
+    if order not in ("asc", "desc"):
+        raise LooplineError(Kind.INVALID_REQUEST, "'order' must be 'asc' or 'desc'.", param="order")
+    return order == "desc"
