@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from aiohttp import web
 
 from proxy.errors import Kind, LooplineError
-from proxy.server.door import JSON, Door, error_response
+from proxy.server.door import JSON, Door, error_response, go_elsewhere
 from proxy.session.registry import Registry, RunningTurn
 from proxy.session.services import NoHolder, Services
 from proxy.session.turn import Turn
@@ -42,7 +42,7 @@ class ResponsesRoute:
         """Run one turn for one request; a client that leaves ends it."""
         caller = self._door.admit(request)
         if self.draining:
-            return _go_elsewhere()
+            return go_elsewhere()
         received_s = self._services.clock()
         create = await self._read(request)
         response = ids.response_id(create.parent_id)
@@ -51,6 +51,7 @@ class ResponsesRoute:
             transport="http",
             received_s=received_s,
             request_id=caller.headers.get("x-request-id", ""),
+            client=caller.address,
             model=create.model or "",
             parent=create.parent_id or "",
             items_in=len(create.items),
@@ -123,13 +124,6 @@ class ResponsesRoute:
             await self._write(request, response, (body[start : start + _HIGH_BYTES],))
         await response.write_eof()
         return response
-
-
-def _go_elsewhere() -> web.Response:
-    """A connection that is kept would bring the client back here."""
-    response = error_response(LooplineError(Kind.SHUTTING_DOWN, "The server is shutting down.", retry_after_s=1))
-    response.force_close()
-    return response
 
 
 class _Follower:
