@@ -64,7 +64,7 @@ class PassthroughRoute:
         self._door = door
         self._rules = rules
         self._names = names
-        self._allowed = allowed
+        self.allowed = allowed
         self._running = 0
         self._rested = asyncio.Event()
         self._rested.set()
@@ -122,7 +122,7 @@ class PassthroughRoute:
     async def _pass(
         self, request: web.Request, caller: Caller, endpoint: Endpoint, record: PassedRecord
     ) -> web.StreamResponse:
-        allowed = self._allowed(caller)
+        allowed = self.allowed(caller)
         limited = allowed.is_own_key or (self._rules.exposed and endpoint.has_key)
         upgrade = _is_upgrade(request)
         if upgrade and (limited or not self._rules.tunnel or request.method != "GET"):

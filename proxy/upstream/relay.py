@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterable, AsyncIterator
+from collections.abc import AsyncIterable, AsyncIterator, Sequence
 
 import aiohttp
+from aiohttp.abc import AbstractStreamWriter
 from aiohttp.client_proto import ResponseHandler
 from yarl import URL
 
@@ -50,11 +51,13 @@ class Relay:
         sending = _Sending()
         try:
             async with asyncio.timeout(passed.first_byte_s) as limit:
-                body = None if passed.body is None else sending.watch(passed.body, limit, passed.first_byte_s)
+                body = None
+                if passed.body is not None:
+                    body = _Stream(sending.watch(passed.body, limit, passed.first_byte_s))
                 answer = await self._session.request(
                     passed.method,
                     _exact(passed.url),
-                    headers=passed.headers,
+                    headers=_spelled_alike(passed.headers),
                     data=body,
                     ssl=self._context(passed.ca_bundle),
                     proxy=passed.proxy or None,
@@ -133,6 +136,34 @@ class _Sending:
         except LooplineError as error:
             self.error = error
             raise
+
+
+class _Stream(aiohttp.Payload):
+    """A body that comes in pieces. The head of the request does not wait for the first, as aiohttp would have it."""
+
+    _value: AsyncIterator[bytes]
+
+    def __init__(self, value: AsyncIterator[bytes]) -> None:
+        super().__init__(value)
+        self._size = None
+
+    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
+        raise TypeError("A stream has no text.")
+
+    async def write(self, writer: AbstractStreamWriter) -> None:
+        await self.write_with_length(writer, None)
+
+    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
+        self._consumed = True  # what has been read cannot be sent again on another connection
+        writer.send_headers()
+        async for data in self._value:
+            await writer.write(data)
+
+
+def _spelled_alike(headers: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Repeated names as the first of them is spelled: of others aiohttp would keep the last one alone."""
+    spelled: dict[str, str] = {}
+    return [(spelled.setdefault(name.lower(), name), value) for name, value in headers]
 
 
 def _exact(url: str) -> URL:
