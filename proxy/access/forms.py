@@ -92,6 +92,7 @@ class FormModel:
         return True
 
     def _name(self, value: bytes) -> None:
+        self._bound(value, _MAX_NAME_BYTES, "its model is too long")
         self._in_model = False
         try:
             self._check(value.decode())

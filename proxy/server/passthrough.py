@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import aiohttp
@@ -14,6 +15,7 @@ from proxy.access.forwarded import FORWARDED_HEADERS
 from proxy.access.passing import Allowed, check_model, check_path, checked_json
 from proxy.errors import Kind, LooplineError
 from proxy.models.catalog import Names
+from proxy.server.departed import noticing_departure
 from proxy.server.door import JSON, Door, Handler, go_elsewhere, peer_of
 from proxy.server.relayed import Relayed
 from proxy.server.tunnel import tunnel
@@ -149,7 +151,7 @@ class PassthroughRoute:
             upgrade=upgrade,
             keep_credential=not allowed.is_own_key,
         )
-        with endpoint.lease():
+        with endpoint.lease(), noticing_departure(request) if body is not None else nullcontext():
             answer = await self._relay.send(passed)
             try:
                 if answer.switched and not upgrade:
@@ -262,14 +264,17 @@ async def _one(body: bytes) -> AsyncIterator[bytes]:
 
 
 async def _rest_of(form: FormModel, first: Sequence[bytes], pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """A form whose model is known; one that turns out to name another has no end."""
-    for data in first:
+    """A form whose model is known, one piece late: one that turns out to be bad never has an end upstream."""
+    *early, last = first
+    for data in early:
         yield data
     async for data in pieces:
         form.feed(data)
-        yield data
+        yield last
+        last = data
     if not form.ended:
         raise LooplineError(Kind.INVALID_REQUEST, "The form has no end: its last boundary is missing.")
+    yield last
 
 
 async def _counted(body: AsyncIterator[bytes], record: PassedRecord) -> AsyncIterator[bytes]:

@@ -7,9 +7,9 @@ from urllib.parse import unquote_to_bytes
 
 from proxy.errors import Kind, LooplineError
 
-# What a path could mean to some server behind one that means something else to another: parents, empty segments,
-# backslashes, control characters.
-_AMBIGUOUS = re.compile(r"\.\.|%2e|//|\\|[\x00-\x1f\x7f]|/\.(?:/|;|$)", re.IGNORECASE)
+# What one server reads otherwise than another: parents, empty segments (also by a parameter alone), backslashes,
+# control characters.
+_AMBIGUOUS = re.compile(r"\.\.|%2e|//|\\|[\x00-\x1f\x7f]|/\.(?:/|;|$)|/;", re.IGNORECASE)
 _PLAIN = re.compile(r"[\x21-\x7e]+")
 _MAX_LAYERS = 4
 

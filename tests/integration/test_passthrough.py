@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from proxy.server.relayed import reset
 from tests.house import House, house_before
 from tests.integration.passing_cases import CASES, OK, TE, Case, H, chunked, get, post
 from tests.recording_upstream import (
@@ -268,6 +269,25 @@ async def test_a_client_that_leaves_ends_the_upstreams_work_within_a_second(sent
             await gone.wait()
         assert not upstream.requests[0].whole
         await house.watcher.wait_for(lambda: house.left() == (0, 0, 0))
+
+
+async def test_a_client_that_breaks_off_while_its_body_waits_is_noticed_too() -> None:
+    """The end of its connection stands behind what nobody reads."""
+
+    async def answer(exchange: Exchange) -> None:
+        while not exchange.writer.is_closing():
+            await asyncio.sleep(0.01)
+
+    async with passing(answer) as (house, _, client):
+        await client.send(b"POST /v1/files HTTP/1.1\r\n" + H + b"Content-Length: %d\r\n\r\n" % (64 << 20))
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.5):
+                await client.send(b"x" * (64 << 20))
+        reset(client.writer.transport)
+        client.writer.transport.abort()
+        await house.watcher.wait_for(lambda: house.left() == (0, 0, 0), 1)
+        await house.watcher.wait_for(lambda: bool(house.watcher.passed_on))
+        assert house.watcher.passed_on[0].outcome == "cancelled"
 
 
 async def test_a_client_that_reads_nothing_is_disconnected() -> None:
