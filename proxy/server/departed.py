@@ -23,6 +23,7 @@ def noticing_departure(request: web.Request) -> Iterator[None]:
     system still has bytes to send for it, the upstream's next read shows it.
     """
     loop = asyncio.get_running_loop()
+    timer: asyncio.TimerHandle
 
     def look() -> None:
         nonlocal timer

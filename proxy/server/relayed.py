@@ -92,7 +92,7 @@ class Relayed(Untouched):
         transport.abort()
 
 
-def reset(transport: asyncio.Transport) -> None:
+def reset(transport: asyncio.WriteTransport) -> None:
     """Have the connection reset, not ended, when it is closed."""
     raw = transport.get_extra_info("socket")
     if raw is not None:

@@ -7,6 +7,9 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 import pytest
+from openai import AsyncOpenAI, NotFoundError
+from websockets.asyncio.client import connect
+from websockets.asyncio.server import ServerConnection, serve
 
 from proxy.server.relayed import reset
 from tests.house import House, house_before
@@ -545,3 +548,38 @@ async def test_chunks_of_a_post_are_counted_and_named_in_the_record() -> None:
         assert (record.bytes_in, record.bytes_out) == (5, 2)
         async with house.http.get(house.root + "/metrics") as response:
             assert 'loopline_passthrough_total{outcome="passed",status="2xx"} 1.0' in await response.text()
+
+
+# --- Clients and servers as they are ---------------------------------------------------------------------------------
+
+
+async def test_the_openai_sdk_gets_chat_completions_through_it(house: House) -> None:
+    async with AsyncOpenAI(base_url=house.url, api_key="test", max_retries=0) as openai:
+        whole = await openai.chat.completions.create(
+            model="simulated", messages=[{"role": "user", "content": "[[say 3]]"}]
+        )
+        assert whole.choices[0].message.content
+        stream = await openai.chat.completions.create(
+            model="simulated", messages=[{"role": "user", "content": "[[say 3]]"}], stream=True
+        )
+        said = "".join([chunk.choices[0].delta.content or "" async for chunk in stream if chunk.choices])
+        assert said == whole.choices[0].message.content
+        with pytest.raises(NotFoundError):
+            await openai.embeddings.create(model="simulated", input="x")
+    assert house.upstream.requests[0].headers["authorization"] == "Bearer test"
+
+
+async def test_websockets_talk_through_a_tunnel() -> None:
+    async def repeat(socket: ServerConnection) -> None:
+        async for message in socket:
+            await socket.send(message)
+
+    async with serve(repeat, "127.0.0.1", 0) as server:
+        port = next(iter(server.sockets)).getsockname()[1]
+        async with house_before(f"http://127.0.0.1:{port}/v1", "chat", TUNNEL) as house:
+            async with connect(f"{house.url.replace('http', 'ws')}/realtime?model=m") as socket:
+                for message in ("hello", b"x" * 300_000, "é" * 1000):
+                    await socket.send(message)
+                    assert await socket.recv() == message
+                await socket.close(4000, "enough")
+            assert socket.close_code == 4000

@@ -73,7 +73,12 @@ def test_an_alias_changes_the_models_bytes_alone() -> None:
 def test_what_is_sent_names_one_model_the_one_that_was_checked(body: bytes) -> None:
     made = checked_json(body, Key(), resolve)
     pairs: list[list[tuple[str, Any]]] = []
-    json.loads(made, object_pairs_hook=lambda each: pairs.append(each) or dict(each))
+
+    def keep(each: list[tuple[str, Any]]) -> dict[str, Any]:
+        pairs.append(each)
+        return dict(each)
+
+    json.loads(made, object_pairs_hook=keep)
     assert [value for name, value in pairs[-1] if name == "model"] == ["small"]
     assert json.loads(made) == json.loads(body)
 
