@@ -223,7 +223,7 @@ def _passthrough_rules(settings: Settings) -> PassthroughRules:
         enabled=passthrough.enabled,
         paths=passthrough.paths,
         tunnel=passthrough.upgrades == "tunnel",
-        exposed=not is_loopback(settings.server.host),
+        exposed=settings.server.insecure or not is_loopback(settings.server.host),
         body_bytes=settings.limits.frame_bytes,
         stall_s=settings.server.client_stall_s,
     )

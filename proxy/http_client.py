@@ -34,7 +34,8 @@ class Passed:
     """A client's request, to be passed on. `url` and `headers` are sent as they are; `body` is None without one.
 
     `first_byte_s` bounds the wait for the answer's head after the last piece of the body, `idle_s` the wait between
-    two reads of the answer. `upgrade`: the answer may be the switch to another protocol.
+    two reads of the answer. `upgrade`: the answer may be the switch to another protocol. `ready`: the body's first
+    piece is there already, so that the head need not leave before it.
     """
 
     method: str
@@ -42,6 +43,7 @@ class Passed:
     headers: Sequence[tuple[str, str]]
     body: AsyncIterable[bytes] | None
     upgrade: bool = False
+    ready: bool = False
     ca_bundle: str = ""
     proxy: str = ""
     first_byte_s: float = 600.0

@@ -32,6 +32,8 @@ class TrustedProxies:
 
     def trusts(self, address: str) -> bool:
         """Is this one of them? IPv4 in IPv6 counts as IPv4."""
+        if not self._networks:
+            return False
         parsed = _parsed(address)
         return parsed is not None and any(_within(parsed, network) for network in self._networks)
 

@@ -149,6 +149,7 @@ class PassthroughRoute:
             headers,
             None if body is None else _counted(body, record),
             upgrade=upgrade,
+            ready=request.content.total_bytes > 0,
             keep_credential=not allowed.is_own_key,
         )
         with endpoint.lease(), noticing_departure(request) if body is not None else nullcontext():

@@ -27,6 +27,7 @@ class Relayed(Untouched):
         self._switches = values(answer.raw_headers, b"upgrade") if answer.switched else []
         self._stall_s = stall_s
         self._until_close = False
+        self._with_body = answer.ready and not answer.switched  # may the head leave with the first of the body?
         for value in values(answer.raw_headers, _ID):
             self.headers.add("x-request-id", value.decode(errors="surrogateescape"))
 
@@ -64,8 +65,11 @@ class Relayed(Untouched):
         lines = [f"HTTP/{major}.{minor} {self.status} {self.reason}".encode(errors="surrogateescape")]
         ours = ((name.encode(), value.encode(errors="surrogateescape")) for name, value in self.headers.items())
         lines += [name + b": " + value for name, value in (*self._given, *ours)]
-        # Through the writer, which counts; not by its own method, which knows text alone.
-        writer._write(b"\r\n".join(lines) + b"\r\n\r\n")  # type: ignore[attr-defined]
+        # As the writer's own method would leave it, which knows text alone.
+        writer._headers_buf = b"\r\n".join(lines) + b"\r\n\r\n"  # type: ignore[attr-defined]
+        writer._headers_written = False  # type: ignore[attr-defined]
+        if not self._with_body:
+            writer.send_headers()
 
     async def pass_on(self, data: bytes) -> None:
         """Send a piece of the body. Raises `LooplineError` (client_stalled) if the client does not read."""

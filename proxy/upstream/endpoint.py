@@ -114,6 +114,7 @@ class Endpoint:
         body: AsyncIterable[bytes] | None,
         *,
         upgrade: bool = False,
+        ready: bool = False,
         keep_credential: bool = True,
     ) -> Passed:
         """A client's request, passed on: `path` is what followed its /v1, query included, as it was sent.
@@ -134,6 +135,7 @@ class Endpoint:
             headers=[*dressed, *self._headers.items()],
             body=body,
             upgrade=upgrade,
+            ready=ready,
             ca_bundle=self._ca_bundle,
             proxy=self._proxy,
             first_byte_s=self._first_byte_s,

@@ -53,7 +53,7 @@ class Relay:
             async with asyncio.timeout(passed.first_byte_s) as limit:
                 body = None
                 if passed.body is not None:
-                    body = _Stream(sending.watch(passed.body, limit, passed.first_byte_s))
+                    body = _Stream(sending.watch(passed.body, limit, passed.first_byte_s), ready=passed.ready)
                 answer = await self._session.request(
                     passed.method,
                     _exact(passed.url),
@@ -103,6 +103,11 @@ class RelayedAnswer(AiohttpResponse):
         return self._answer.raw_headers
 
     @property
+    def ready(self) -> bool:
+        """Is there something of the body already, or its end?"""
+        return self._answer.content.total_bytes > 0 or self._answer.content.is_eof()
+
+    @property
     def switched(self) -> bool:
         """Has the upstream left HTTP on this connection (101)?"""
         return self._answer.status == _SWITCHED
@@ -139,13 +144,14 @@ class _Sending:
 
 
 class _Stream(aiohttp.Payload):
-    """A body that comes in pieces. The head of the request does not wait for the first, as aiohttp would have it."""
+    """A body that comes in pieces. The head of the request waits for the first only where that is `ready`."""
 
     _value: AsyncIterator[bytes]
 
-    def __init__(self, value: AsyncIterator[bytes]) -> None:
+    def __init__(self, value: AsyncIterator[bytes], *, ready: bool) -> None:
         super().__init__(value)
         self._size = None
+        self._ready = ready
 
     def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
         raise TypeError("A stream has no text.")
@@ -155,7 +161,8 @@ class _Stream(aiohttp.Payload):
 
     async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
         self._consumed = True  # what has been read cannot be sent again on another connection
-        writer.send_headers()
+        if not self._ready:
+            writer.send_headers()
         async for data in self._value:
             await writer.write(data)
 
