@@ -95,6 +95,7 @@ class PassthroughRoute:
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Pass one request on. Raises `LooplineError` as long as nothing of an answer was sent."""
         caller = self._door.admit(request)
+        _refuse_other_sites(request)
         if self.draining:
             return go_elsewhere()
         services = self._services
@@ -243,6 +244,12 @@ class _Checked:
 
     body: AsyncIterator[bytes]
     length: int | None
+
+
+def _refuse_other_sites(request: web.Request) -> None:
+    """A page of another site may have a browser send a GET without an `Origin`; what it says then is this."""
+    if "Origin" not in request.headers and request.headers.get("Sec-Fetch-Site") in ("cross-site", "same-site"):
+        raise LooplineError(Kind.FORBIDDEN, "Requests that another site's page makes are not passed on.")
 
 
 def _is_upgrade(request: web.Request) -> bool:

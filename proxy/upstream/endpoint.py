@@ -17,7 +17,9 @@ _OURS = frozenset(
     | {"transfer-encoding"}
 )
 # What may hold a client's credential; none of it goes beside an endpoint's own key.
-_CREDENTIALS = frozenset({"authorization", "api-key", "x-api-key", "cookie"})
+_CREDENTIALS = frozenset(
+    {"authorization", "api-key", "x-api-key", "x-goog-api-key", "ocp-apim-subscription-key", "cookie"}
+)
 
 
 class Endpoint:
@@ -124,7 +126,7 @@ class Endpoint:
         gone = {name.lower() for name in self._headers}
         if self._key is not None or not keep_credential:
             gone |= _CREDENTIALS
-        dressed = [pair for pair in headers if pair[0].lower() not in gone]
+        dressed = [pair for pair in headers if pair[0].lower().replace("_", "-") not in gone]
         if self._key is not None and "authorization" not in {name.lower() for name in self._headers}:
             dressed.append(("Authorization", f"Bearer {self._key}"))
         if self._query:

@@ -14,6 +14,7 @@ from yarl import URL
 from proxy.errors import Kind, LooplineError
 from proxy.http_client import HttpRequest, Passed
 from proxy.upstream.http import AiohttpResponse, disconnected, timed_out
+from proxy.wire.http_headers import splits
 
 # aiohttp adds these where a request has none; here a request is the client's.
 _NOT_OURS = ("Accept", "Accept-Encoding", "User-Agent", "Content-Type")
@@ -74,6 +75,9 @@ class Relay:
             raise (sending.error or _named(error, request)) from error
         finally:
             sending.awaited = False
+        if splits(answer.raw_headers) or splits([(b"", (answer.reason or "").encode(errors="replace"))]):
+            answer.close()
+            raise LooplineError(Kind.UPSTREAM_GARBLED, "The upstream's answer was not valid HTTP.", cause="headers")
         return RelayedAnswer(answer, passed.idle_s)
 
     def _context(self, ca_bundle: str) -> ssl.SSLContext | bool:

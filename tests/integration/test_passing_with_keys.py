@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import pytest
+from multidict import CIMultiDict
 
 from tests.house import House, house_before
 from tests.recording_upstream import Exchange, Message, RecordingUpstream, recording_upstream
@@ -102,6 +103,16 @@ async def test_what_is_refused(method: str, path: str, headers: dict[str, str], 
             assert response.status == status
             assert (await response.json())["error"]["message"]
         await house.empty()
+        assert not posts(upstream)
+
+
+async def test_a_body_with_two_types_is_refused() -> None:
+    """As a form of the other type this one names another model."""
+    body = b'{"model":"small","input":"&model=secret&"}'
+    headers = [*JSON.items(), ("Content-Type", "application/x-www-form-urlencoded")]
+    async with keyed() as (house, upstream):
+        async with house.http.post(f"{house.url}/embeddings", data=body, headers=CIMultiDict(headers)) as response:
+            assert response.status == 400
         assert not posts(upstream)
 
 

@@ -223,8 +223,20 @@ async def test_an_upstream_that_closes_before_it_answers_is_a_502() -> None:
         assert b'"type":"server_error"' in message.body
 
 
-async def test_what_is_no_http_is_a_502() -> None:
-    async with passing(answering(b"SSH-2.0-odd\r\n\r\n")) as (_, _, client):
+NO_HTTP = {
+    "another protocol": b"SSH-2.0-odd\r\n\r\n",
+    "a header that is cut": b"HTTP/1.1 200 OK\r\nX-A: 1\rSet-Cookie: a=b\r\nContent-Length: 0\r\n\r\n",
+    "a header with a null": b"HTTP/1.1 200 OK\r\nX-A: 1\0\r\nContent-Length: 0\r\n\r\n",
+    "two lengths": b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nContent-Length: 2\r\n\r\nok",
+    "a length and chunks": b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n" + TE + b"\r\n" + chunked(b"abc"),
+    "a length that is none": b"HTTP/1.1 200 OK\r\nContent-Length: two\r\n\r\nok",
+    "too large a head": b"HTTP/1.1 200 OK\r\nX-A: " + b"a" * 100_000 + b"\r\nContent-Length: 0\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("answer", NO_HTTP.values(), ids=NO_HTTP)
+async def test_what_is_no_http_is_a_502(answer: bytes) -> None:
+    async with passing(answering(answer)) as (_, _, client):
         await client.send(get())
         assert (await client.answer()).start[1] == b"502"
 
@@ -375,6 +387,7 @@ async def test_what_is_served_here_and_what_is_not_under_v1_never_reaches_an_ups
 
 SMUGGLED = {
     "two lengths": post(b"abc", b"Content-Length: 5\r\n"),
+    "one length twice": post(b"abc", b"Content-Length: 3\r\n"),
     "a length and chunks": post(b"0\r\n\r\n", TE),
     "chunked twice": b"POST /v1/files HTTP/1.1\r\n" + H + TE + TE + b"\r\n0\r\n\r\n",
     "chunked and then something": b"POST /v1/files HTTP/1.1\r\n" + H + b"Transfer-Encoding: chunked, x\r\n\r\n",
@@ -405,6 +418,8 @@ async def test_a_length_that_connection_names_still_frames_the_body() -> None:
 
 async def test_a_strangers_origin_or_host_is_refused() -> None:
     async with passing(answering(OK)) as (_, upstream, client):
+        await client.send(get(head=b"Sec-Fetch-Site: cross-site\r\n"))
+        assert (await client.answer()).start[1] == b"403"
         await client.send(get(head=b"Origin: https://evil.example\r\n"))
         assert (await client.answer()).start[1] == b"403"
         await client.send(get().replace(b"Host: 127.0.0.1", b"Host: evil.example"))
@@ -431,7 +446,9 @@ async def test_an_endpoints_own_key_stands_alone(tmp_path_factory: pytest.TempPa
     assert b"mine" not in b"".join(value for _, value in came.headers)
 
 
-FORWARDED = b"X-Forwarded-For: 10.1.1.1\r\nForwarded: for=10.1.1.1\r\nX-Real-IP: 10.1.1.1\r\n"
+FORWARDED = (
+    b"X-Forwarded-For: 10.1.1.1\r\nX_Forwarded_For: 10.1.1.1\r\nForwarded: for=10.1.1.1\r\nX-Real-IP: 10.1.1.1\r\n"
+)
 
 
 async def test_what_a_stranger_says_of_its_way_is_neither_believed_nor_passed_on() -> None:
