@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from typing import Protocol
 
@@ -20,21 +20,24 @@ _SAFE_PATH = re.compile(r"[A-Za-z0-9/_~.-]*")
 
 
 class Allowed(Protocol):
-    """What a caller may use. `is_own_key`: came in with a key that this server gave out, so that the upstream's
-    credential is not the caller's; `models`: the names that it may ask for, None for every one."""
+    """What a caller may use. `is_own_key`: it came in with a key that this server gave out, so that the upstream's
+    credential is not the caller's."""
 
     @property
     def is_own_key(self) -> bool: ...
 
-    @property
-    def models(self) -> Collection[str] | None: ...
+    def allows(self, model: str) -> bool:
+        """May it ask for a model of this name?"""
+        ...
 
 
 class OwnCredential:
     """A caller that brings the upstream's credential itself: nothing is kept from it."""
 
     is_own_key = False
-    models: Collection[str] | None = None
+
+    def allows(self, model: str) -> bool:
+        return True
 
 
 OWN_CREDENTIAL = OwnCredential()
@@ -57,7 +60,7 @@ Resolve = Callable[[str], str]
 
 def check_model(name: str, allowed: Allowed) -> None:
     """Raises `LooplineError` (model_not_found): a model that is kept from a caller does not exist for it."""
-    if allowed.models is not None and name not in allowed.models:
+    if not allowed.allows(name):
         raise LooplineError(Kind.MODEL_NOT_FOUND, f"The model '{name}' does not exist here.", param="model")
 
 

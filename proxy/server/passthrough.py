@@ -139,7 +139,9 @@ class PassthroughRoute:
             body, length = checked.body, checked.length
         else:
             body, length = (_pieces(request) if request.body_exists else None), None
-        headers = _as_text(end_to_end(request.raw_headers, less if length is None else less | _LENGTH))
+        raw = end_to_end(request.raw_headers, less if length is None else less | _LENGTH)
+        # What the door has taken away from a caller's headers stays away.
+        headers = [(name, value) for name, value in _as_text(raw) if name.lower() in caller.headers]
         if length is not None:
             headers.append(("Content-Length", str(length)))
         if upgrade:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -27,8 +27,10 @@ LAST = b"--x--\r\n"
 class Key:
     """A key for two models."""
 
-    models: Collection[str] | None = ("small", "large")
     is_own_key: bool = True
+
+    def allows(self, model: str) -> bool:
+        return model in ("small", "large")
 
 
 async def answer(exchange: Exchange) -> None:

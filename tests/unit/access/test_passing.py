@@ -21,6 +21,9 @@ class Key:
     models: Collection[str] | None = ("small", "large")
     is_own_key: bool = True
 
+    def allows(self, model: str) -> bool:
+        return self.models is None or model in self.models
+
 
 ALIASES = {"large": "org/large-1"}
 
