@@ -13,17 +13,21 @@ import structlog
 from aiohttp import web
 
 from proxy import __version__
+from proxy.access.forwarded import TrustedProxies
+from proxy.access.passing import OWN_CREDENTIAL
 from proxy.access.sealing import Sealer
 from proxy.conversation.memory import MemoryStore
 from proxy.models.cache import CatalogCache
 from proxy.models.catalog import Names
 from proxy.models.chosen import chosen_profiles
 from proxy.server.body import BodyReader
-from proxy.server.door import Door, answer_errors, name_request
+from proxy.server.door import Door, answer_errors, make_safe, name_request
 from proxy.server.models import ModelsRoute
 from proxy.server.operations import OperationsRoute
+from proxy.server.passthrough import PassthroughRoute, PassthroughRules
 from proxy.server.responses import ResponsesRoute
 from proxy.server.stored import StoredRoute
+from proxy.server.tls import Certificate
 from proxy.server.websocket import WebSocketRoute
 from proxy.session.background import Backgrounds
 from proxy.session.registry import Registry
@@ -31,7 +35,7 @@ from proxy.session.services import Services
 from proxy.session.session import SessionLimits
 from proxy.session.tasks import Tasks
 from proxy.settings import Endpoint as EndpointSettings
-from proxy.settings import Settings, api_key
+from proxy.settings import Settings, api_key, is_loopback
 from proxy.state_folder import load_secrets
 from proxy.telemetry.logging import Log, http_logger
 from proxy.telemetry.metrics import Metrics
@@ -39,6 +43,7 @@ from proxy.telemetry.observer import Observer, Observers
 from proxy.translate.tools.listed import ToolMemo
 from proxy.upstream.endpoint import Endpoint
 from proxy.upstream.http import AiohttpClient
+from proxy.upstream.relay import Relay
 from proxy.wire.client_events import Limits
 
 _BACKGROUND_PART = 0.9  # of the time to drain
@@ -57,13 +62,15 @@ class Loopline:
         self._observers = tuple(observers)
         self.port = settings.server.port
         self.admin_port = settings.server.admin_port
+        self.certificate: Certificate | None = None
         self._stack = AsyncExitStack()
 
     @property
     def url(self) -> str:
         """The base URL for clients."""
         host = self.settings.server.host
-        return f"http://{f'[{host}]' if ':' in host else host}:{self.port}/v1"
+        scheme = "https" if self.settings.server.tls_cert else "http"
+        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.port}/v1"
 
     async def __aenter__(self) -> Loopline:
         async with AsyncExitStack() as stack:
@@ -83,7 +90,7 @@ class Loopline:
         """
         grace_s = self.settings.server.drain_grace_s
         self.operations.ready = False
-        self.responses.draining = True
+        self.responses.draining = self.passthrough.draining = True
         await asyncio.gather(self.sockets.drain(grace_s), self._rest(grace_s))
 
     async def _rest(self, grace_s: float) -> None:
@@ -95,6 +102,7 @@ class Loopline:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(grace_s * part):
                     await self.registry.rested()
+                    await self.passthrough.rested()
             end()
 
     async def _start(self, stack: AsyncExitStack) -> None:
@@ -112,8 +120,18 @@ class Loopline:
         self.tasks = Tasks(observer.crashed)
         stack.push_async_callback(self.tasks.aclose)
         self.registry = Registry(self.tasks)
+        server, upstream = settings.server, settings.upstream
+        relay = Relay(
+            keepalive_s=upstream.keepalive_s,
+            connect_s=upstream.connect_timeout_s,
+            header_bytes=settings.limits.header_bytes,
+        )
+        stack.push_async_callback(relay.aclose)
+        if server.tls_cert:
+            self.certificate = Certificate(server)
+            _ = self.tasks.spawn(self.certificate.watch(), "watch the certificate")
         self.operations = OperationsRoute(self.metrics.render, __version__)
-        app = self._routes(services, secrets.tenant)
+        app = self._routes(services, secrets.tenant, relay)
         runner = web.AppRunner(
             app,
             access_log=None,
@@ -129,17 +147,18 @@ class Loopline:
         # Before the runner, which would wait for handlers whose turns nobody has ended.
         stack.push_async_callback(self.registry.aclose)
         stack.push_async_callback(self.sockets.aclose)
-        self.port = await _listen(stack, runner, settings.server.host, settings.server.port)
+        self.port = await _listen(stack, runner, server.host, server.port, self.certificate)
         if settings.server.admin_port:
             await self._start_admin(stack)
         self.operations.ready = True
 
-    def _routes(self, services: Services, tenant_secret: bytes) -> web.Application:
+    def _routes(self, services: Services, tenant_secret: bytes, relay: Relay) -> web.Application:
         settings = self.settings
         door = Door(
             insecure=settings.server.insecure,
             allowed_origins=frozenset(settings.server.allowed_origins),
             secret=tenant_secret,
+            proxies=TrustedProxies(settings.server.trusted_proxies),
         )
         limits = Limits(input_items=settings.limits.input_items, tools=settings.limits.tools)
         self.sockets = WebSocketRoute(
@@ -177,8 +196,18 @@ class Loopline:
             keepalive_s=settings.server.keepalive_s,
         )
         models = ModelsRoute(services, door)
-        app = web.Application(middlewares=[answer_errors], client_max_size=settings.limits.frame_bytes)
-        app.on_response_prepare.append(name_request)
+        self.passthrough = PassthroughRoute(
+            services,
+            relay,
+            door,
+            _passthrough_rules(settings),
+            Names(settings.models.aliases, ""),
+            allowed=lambda _caller: OWN_CREDENTIAL,
+        )
+        app = web.Application(
+            middlewares=[answer_errors, self.passthrough.take_the_rest], client_max_size=settings.limits.frame_bytes
+        )
+        app.on_response_prepare.extend((name_request, make_safe))
         for path in ("/v1/responses", "/v1/codex/responses"):  # pi puts the second behind its base URL
             app.router.add_get(path, self.sockets.handle, allow_head=False)
             app.router.add_post(path, self.responses.handle)
@@ -196,12 +225,25 @@ class Loopline:
 
     async def _start_admin(self, stack: AsyncExitStack) -> None:
         app = web.Application()
+        app.on_response_prepare.append(make_safe)
         app.router.add_get("/healthz", self.operations.health)
         self._add_operations(app)
         runner = web.AppRunner(app, access_log=None)
         await runner.setup()
         stack.push_async_callback(runner.cleanup)
         self.admin_port = await _listen(stack, runner, self.settings.server.admin_host, self.settings.server.admin_port)
+
+
+def _passthrough_rules(settings: Settings) -> PassthroughRules:
+    passthrough = settings.passthrough
+    return PassthroughRules(
+        enabled=passthrough.enabled,
+        paths=passthrough.paths,
+        tunnel=passthrough.upgrades == "tunnel",
+        exposed=settings.server.insecure or not is_loopback(settings.server.host),
+        body_bytes=settings.limits.frame_bytes,
+        stall_s=settings.server.client_stall_s,
+    )
 
 
 def _services(settings: Settings, observer: Observers, sealer: Sealer) -> Services:
@@ -245,9 +287,11 @@ def _endpoint(endpoint: EndpointSettings, settings: Settings) -> Endpoint:
     )
 
 
-async def _listen(stack: AsyncExitStack, runner: web.AppRunner, host: str, port: int) -> int:
+async def _listen(
+    stack: AsyncExitStack, runner: web.AppRunner, host: str, port: int, certificate: Certificate | None = None
+) -> int:
     """Listen until the stack unwinds; returns the port, which the system chooses for 0."""
-    site = web.TCPSite(runner, host, port)
+    site = web.TCPSite(runner, host, port, ssl_context=certificate.context if certificate else None)
     await site.start()
     # First of all: a client that is told to connect elsewhere must not find this door open again.
     stack.push_async_callback(site.stop)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -25,6 +25,27 @@ class HttpRequest:
     ca_bundle: str = ""
     proxy: str = ""
     repeatable: bool = True
+    first_byte_s: float = 600.0
+    idle_s: float = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """A client's request, to be passed on. `url` and `headers` are sent as they are; `body` is None without one.
+
+    `first_byte_s` bounds the wait for the answer's head after the last piece of the body, `idle_s` the wait between
+    two reads of the answer. `upgrade`: the answer may be the switch to another protocol. `ready`: the body's first
+    piece is there already, so that the head need not leave before it.
+    """
+
+    method: str
+    url: str
+    headers: Sequence[tuple[str, str]]
+    body: AsyncIterable[bytes] | None
+    upgrade: bool = False
+    ready: bool = False
+    ca_bundle: str = ""
+    proxy: str = ""
     first_byte_s: float = 600.0
     idle_s: float = 120.0
 

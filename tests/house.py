@@ -12,7 +12,7 @@ import aiohttp
 
 from proxy.app import Loopline
 from proxy.settings import Settings, load
-from proxy.telemetry.observer import NoObserver, SessionRecord, TurnRecord
+from proxy.telemetry.observer import NoObserver, PassedRecord, SessionRecord, TurnRecord
 from proxy.tools.simulate import Options, Simulated, start
 from proxy.tools.simulate.journal import Request
 from tests.wire_client import WireClient, open_socket
@@ -39,6 +39,7 @@ class Watcher(NoObserver):
     def __init__(self) -> None:
         self.turns: list[TurnRecord] = []
         self.sessions: list[SessionRecord] = []
+        self.passed_on: list[PassedRecord] = []
         self.crashes: list[BaseException] = []
         self._waiters: set[asyncio.Event] = set()
 
@@ -54,6 +55,10 @@ class Watcher(NoObserver):
 
     def session_ended(self, record: SessionRecord) -> None:
         self.sessions.append(record)
+        self._changed()
+
+    def passed(self, record: PassedRecord) -> None:
+        self.passed_on.append(record)
         self._changed()
 
     def crashed(self, where: str, error: BaseException) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from aiohttp import web
 
+from proxy.access.forwarded import FORWARDED_HEADERS, TrustedProxies
 from proxy.access.tenants import check_host, check_origin, tenant_of
 from proxy.errors import Kind, LooplineError
 from proxy.session.services import Caller
@@ -28,6 +29,7 @@ class Door:
     insecure: bool
     allowed_origins: frozenset[str]
     secret: bytes = field(repr=False)
+    proxies: TrustedProxies = field(default_factory=TrustedProxies)
 
     def admit(self, request: web.Request) -> Caller:
         """The caller. Raises `LooplineError` (forbidden)."""
@@ -35,7 +37,23 @@ class Door:
         check_origin(request.headers.get("Origin"), self.allowed_origins)
         headers = {name.lower(): value for name, value in request.headers.items()}
         headers["x-request-id"] = request_id(request)
-        return Caller(tenant_of(headers, self.secret), headers)
+        peer = peer_of(request)
+        if self.proxies.trusts(peer):
+            said = {name: request.headers.getall(name) for name in FORWARDED_HEADERS & headers.keys()}
+            origin = self.proxies.origin(peer, said)
+            if origin.host is not None:
+                # Beside the Host, not in its place: neither may be another's name.
+                check_host(origin.host, insecure=self.insecure)
+            return Caller(tenant_of(headers, self.secret), headers, origin.address)
+        for name in FORWARDED_HEADERS & headers.keys():
+            del headers[name]
+        return Caller(tenant_of(headers, self.secret), headers, peer)
+
+
+def peer_of(request: web.Request) -> str:
+    """The address at the other end of the connection."""
+    peer = request.transport.get_extra_info("peername") if request.transport is not None else None
+    return str(peer[0]) if peer else ""
 
 
 def error_response(error: LooplineError, extra: Mapping[str, str] | None = None) -> web.Response:
@@ -47,22 +65,52 @@ def error_response(error: LooplineError, extra: Mapping[str, str] | None = None)
     return response
 
 
+def go_elsewhere() -> web.Response:
+    """The answer while the server shuts down. A connection that is kept would bring the client back here."""
+    response = error_response(LooplineError(Kind.SHUTTING_DOWN, "The server is shutting down.", retry_after_s=1))
+    response.force_close()
+    return response
+
+
 @web.middleware
 async def answer_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Failures become JSON."""
     try:
         return await handler(request)
     except LooplineError as error:
-        return error_response(error)
+        response = error_response(error)
     except web.HTTPException as error:
         response = error_response(_of_http(error), _allow(error))
         response.set_status(error.status)
-        return response
     except Exception as error:  # a bug of ours is answered like any failure, unless an answer has begun
         if _BEGUN in request:
             raise
         request.protocol.log_exception("Error handling request", exc_info=error)
-        return error_response(LooplineError(Kind.INTERNAL, "Internal error.", cause=repr(error)))
+        response = error_response(LooplineError(Kind.INTERNAL, "Internal error.", cause=repr(error)))
+    if "Upgrade" in request.headers or request.method == "CONNECT":
+        response.force_close()  # what follows on this connection was meant for another protocol
+    return response
+
+
+# What keeps a browser from guessing, framing, keeping or telling.
+_SAFE = {
+    "X-Content-Type-Options": "nosniff",
+    "Content-Security-Policy": "frame-ancestors 'none'",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+
+
+async def make_safe(_request: web.Request, response: web.StreamResponse) -> None:
+    """Headers for browsers on every answer of ours; one that is passed on, or that switches, stays as it is."""
+    if response.status == 101 or isinstance(response, Untouched):
+        return
+    for name, value in _SAFE.items():
+        response.headers.setdefault(name, value)
+
+
+class Untouched(web.StreamResponse):
+    """An answer that is not ours to add to, but for the request's name."""
 
 
 async def name_request(request: web.Request, response: web.StreamResponse) -> None:

@@ -10,7 +10,7 @@ from aiohttp import web
 
 from proxy.errors import Kind, LooplineError
 from proxy.server.body import BodyReader
-from proxy.server.door import JSON, Door, error_response
+from proxy.server.door import JSON, Door, error_response, go_elsewhere
 from proxy.server.sending import HIGH_BYTES, send_json, write
 from proxy.session.background import Backgrounds
 from proxy.session.registry import Registry, RunningTurn
@@ -55,7 +55,7 @@ class ResponsesRoute:
         """Run one turn for one request; a client that leaves ends it, unless it is to run in the background."""
         caller = self._door.admit(request)
         if self.draining:
-            return _go_elsewhere()
+            return go_elsewhere()
         received_s = self._services.clock()
         create = await self._read(request)
         response = ids.response_id(create.parent_id)
@@ -64,6 +64,7 @@ class ResponsesRoute:
             transport="http",
             received_s=received_s,
             request_id=caller.headers.get("x-request-id", ""),
+            client=caller.address,
             model=create.model or "",
             parent=create.parent_id or "",
             items_in=len(create.items),
@@ -122,13 +123,6 @@ class ResponsesRoute:
             # Nothing was sent, however far the turn came: a client's retries look at the status.
             return error_response(failure)
         return await send_json(request, _response_of(follower.last), self._stall_s)
-
-
-def _go_elsewhere() -> web.Response:
-    """A connection that is kept would bring the client back here."""
-    response = error_response(LooplineError(Kind.SHUTTING_DOWN, "The server is shutting down.", retry_after_s=1))
-    response.force_close()
-    return response
 
 
 class _Follower:

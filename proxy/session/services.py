@@ -39,10 +39,11 @@ class Services:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks: tenant, and the headers of the upgrade or the POST, with lower-case names."""
+    """Who asks: tenant, the headers of the upgrade or the POST, with lower-case names, and the client's address."""
 
     tenant: str
     headers: Mapping[str, str]
+    address: str = ""
 
 
 class Holder(Protocol):

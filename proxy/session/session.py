@@ -74,7 +74,7 @@ class Session:
         self._rested = asyncio.Event()  # set once something has run and been the last
         self._keepalive: asyncio.TimerHandle | None = None
         self.tells_timing = caller.headers.get(_TIMING_HEADER, "").lower() == "true"
-        self.record = SessionRecord(id="sess_" + secrets.token_hex(8), opened_s=services.clock())
+        self.record = SessionRecord(id="sess_" + secrets.token_hex(8), opened_s=services.clock(), client=caller.address)
 
     # --- The socket's life -------------------------------------------------------------------------------------------
 
@@ -320,6 +320,7 @@ class Session:
             parent=create.parent_id or "",
             session=self.record.id,
             request_id=self._caller.headers.get("x-request-id", ""),
+            client=self._caller.address,
             items_in=len(create.items),
             bytes_in=request.size,
         )

@@ -43,6 +43,11 @@ def _proxy_url(value: str) -> str:
     return value
 
 
+def _network(value: str) -> str:
+    ipaddress.ip_network(value, strict=False)
+    return value
+
+
 _Whole = BeforeValidator(_number)
 Port = Annotated[int, Field(ge=0, le=65535), _Whole, Says("a whole number from 0 to 65535")]
 Count = Annotated[int, Field(ge=1), _Whole, Says("a whole number, at least 1")]
@@ -61,6 +66,10 @@ ProxyUrl = Annotated[str, AfterValidator(_proxy_url), Says("an http:// or https:
 EnvName = Annotated[str, Field(pattern=r"^([A-Za-z_][A-Za-z0-9_]*)?$"), Says("a variable's name, not the key itself")]
 Origin = Annotated[str, Field(pattern=r"^[a-z][a-z0-9+.-]*://[^/?#\s]+$")]
 Origins = Annotated[tuple[Origin, ...], Says('a list of origins such as ["https://app.example"]')]
+Network = Annotated[str, AfterValidator(_network)]
+Networks = Annotated[tuple[Network, ...], Says('a list of addresses and networks such as ["10.0.0.0/8", "::1"]')]
+PathPattern = Annotated[str, Field(pattern=r"^[A-Za-z0-9_~.-][A-Za-z0-9/_~.*-]*$")]
+PathPatterns = Annotated[tuple[PathPattern, ...], Says('a list of paths below /v1/ such as ["embeddings", "audio/*"]')]
 HeaderName = Annotated[str, StringConstraints(pattern=r"^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")]
 HeaderText = Annotated[str, Field(pattern=r"^[^\x00-\x08\x0a-\x1f\x7f]*$")]
 LowerName = Annotated[HeaderName, StringConstraints(to_lower=True)]
@@ -107,6 +116,14 @@ class Server(Section):
         30.0, description="After SIGTERM running turns may take this long; then they are ended."
     )
     client_stall_s: Seconds = Field(30.0, description="A client that reads nothing for this long is disconnected.")
+    tls_cert: Text = Field(
+        "", description="File with the server's certificate and its chain (PEM). With tls_key it makes the port TLS."
+    )
+    tls_key: Text = Field("", repr=False, description="File with the certificate's private key (PEM, no passphrase).")
+    tls_minimum: Literal["1.2", "1.3"] = Field("1.2", description="Oldest version of TLS that is spoken.")
+    trusted_proxies: Networks = Field(
+        (), description="Addresses and networks of proxies in front, whose X-Forwarded-* and Forwarded are believed."
+    )
 
 
 class Endpoint(Section):
@@ -193,6 +210,23 @@ class Limits(Section):
     header_bytes: Count = Field(64 * KIB, description="Largest header field of a request.")
 
 
+class Passthrough(Section):
+    """Everything under /v1 that is not served here: passed to the server as it came."""
+
+    enabled: bool = Field(True, description="Whether it is passed on. When false, it is answered 404.")
+    paths: PathPatterns = Field(
+        (
+            *("chat/completions", "completions", "embeddings", "audio/*", "images/*", "moderations"),
+            *("rerank", "score", "tokenize"),
+        ),
+        description="Paths below /v1/ that clients get who do not bring the server's credential themselves; * matches "
+        "any rest. Those who do get all of /v1.",
+    )
+    upgrades: Literal["refuse", "tunnel"] = Field(
+        "refuse", description="What becomes of a WebSocket upgrade elsewhere than on /v1/responses: 426, or a tunnel."
+    )
+
+
 class Store(Section):
     """Where conversations are kept."""
 
@@ -263,6 +297,7 @@ class Settings(BaseSettings):
     upstream: Upstream = Upstream()
     models: Models = Models()
     limits: Limits = Limits()
+    passthrough: Passthrough = Passthrough()
     store: Store = Store()
     reasoning: Reasoning = Reasoning()
     state: State = State()
@@ -284,11 +319,14 @@ class Settings(BaseSettings):
     def _agree(self) -> Settings:
         server, limits, memory_bytes = self.server, self.limits, self.store.memory_bytes
         hard, soft, admin = limits.frame_hard_bytes, limits.frame_bytes, server.admin_port != 0
+        half_tls = bool(server.tls_cert) is not bool(server.tls_key)
+        other_half = ("server.tls_cert", "server.tls_key")
         exposed, admin_exposed = (not (server.insecure or is_loopback(at)) for at in (server.host, server.admin_host))
         for broken, key, needs, other in (
             (hard <= soft, "limits.frame_hard_bytes", "it must exceed", "limits.frame_bytes"),
             (limits.history_bytes > memory_bytes, "limits.history_bytes", "it must not exceed", "store.memory_bytes"),
             (admin and server.admin_port == server.port, "server.admin_port", "it must differ from", "server.port"),
+            (half_tls, other_half[not server.tls_key], "TLS needs it beside", other_half[bool(server.tls_key)]),
             (exposed, "server.host", _EXPOSED, ""),
             (admin and admin_exposed, "server.admin_host", _EXPOSED, ""),
         ):

@@ -16,6 +16,7 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import EnvSettingsSource, InitSettingsSource, TomlConfigSettingsSource
 
 from proxy.settings.catalog import CATALOG, CONFIG_ENV, ENV_NAMES, PREFIX
+from proxy.settings.certificate import BadCertificate, server_context
 from proxy.settings.keys import BadKeys, parse_keys, parse_secret
 from proxy.settings.model import CONFLICT, Endpoint, Settings
 
@@ -68,6 +69,7 @@ def read(config: Path | None, flags: Mapping[str, object], environ: Mapping[str,
         raise _explained(error, found, config) from None
     environment.refuse_unknown(settings)
     _check_ca_bundle(settings.endpoint.ca_bundle, found)
+    _check_certificate(settings, found)
     api_key(settings.endpoint, environ)
     sealing_keys(settings, environ)
     tenant_secret(settings, environ)
@@ -83,6 +85,15 @@ def _check_ca_bundle(path: str, found: Mapping[str, Found]) -> None:
         ssl.create_default_context(cafile=path)
     except ssl.SSLError:
         raise _bad("endpoints[0].ca_bundle", found, "it holds no certificates in PEM form") from None
+
+
+def _check_certificate(settings: Settings, found: Mapping[str, Found]) -> None:
+    server = settings.server
+    if server.tls_cert:
+        try:
+            server_context(server.tls_cert, server.tls_key, server.tls_minimum)
+        except BadCertificate as error:
+            raise _bad(error.key, found, str(error)) from None
 
 
 def api_key(endpoint: Endpoint, environ: Mapping[str, str]) -> str | None:

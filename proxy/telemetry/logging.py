@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 
 import structlog
 
-from proxy.telemetry.observer import SessionRecord, TurnRecord
+from proxy.telemetry.observer import PassedRecord, SessionRecord, TurnRecord
 from proxy.wire.codec import encode
 
 # How long the end of the process waits for lines still to be written.
@@ -143,6 +143,7 @@ class Log:
         self._log.info(
             "session",
             session=record.id,
+            client=record.client or None,
             turns=record.turns,
             errors=record.errors,
             bytes_in=record.bytes_in,
@@ -163,6 +164,7 @@ class Log:
             parent=record.parent[:64] or None,
             session=record.session or None,
             request_id=record.request_id[:128] or None,
+            client=record.client or None,
             transport=record.transport,
             model=record.model[:128] or None,
             upstream_model=record.upstream_model[:128] or None,
@@ -186,6 +188,22 @@ class Log:
             tokens_out=record.tokens_out,
             queued_s=_since(record.received_s, record.started_s),
             first_token_s=_since(record.received_s, record.first_output_s),
+            total_s=_since(record.received_s, record.ended_s),
+        )
+
+    def passed(self, record: PassedRecord) -> None:
+        self._log.info(
+            "passed",
+            method=record.method,
+            path=record.path[:128],
+            request_id=record.request_id[:128] or None,
+            client=record.client or None,
+            endpoint=record.endpoint or None,
+            outcome=record.outcome,
+            status=record.status or None,
+            error=record.error or None,
+            bytes_in=record.bytes_in,
+            bytes_out=record.bytes_out,
             total_s=_since(record.received_s, record.ended_s),
         )
 

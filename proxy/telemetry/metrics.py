@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from proxy.telemetry.observer import SessionRecord, TurnRecord
+from proxy.telemetry.observer import PassedRecord, SessionRecord, TurnRecord
 
 # From a tenth of a millisecond, which a delta turn costs here, to the minutes that a long answer takes.
 _SECONDS = (
@@ -84,6 +84,12 @@ class Metrics:
             ["endpoint", "kind"],
             registry=registry,
         )
+        self._passed = Counter(
+            "loopline_passthrough_total",
+            "Requests passed on as they came, by outcome and class of status.",
+            ["outcome", "status"],
+            registry=registry,
+        )
         self._crashes = Counter("loopline_process_crashes_total", "Errors of Loopline itself.", registry=registry)
 
     def render(self) -> tuple[bytes, str]:
@@ -125,6 +131,10 @@ class Metrics:
         if child is None:
             child = self._children[family, labels] = family.labels(*labels)
         return child
+
+    def passed(self, record: PassedRecord) -> None:
+        family = f"{record.status // 100}xx" if 100 <= record.status < 600 else "none"
+        self._child(self._passed, record.outcome, family).inc()
 
     def upstream_failed(self, endpoint: str, kind: str) -> None:
         self._upstream_errors.labels(endpoint or "none", kind).inc()

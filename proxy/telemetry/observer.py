@@ -29,6 +29,7 @@ class TurnRecord:
     parent: str = ""
     session: str = ""
     request_id: str = ""
+    client: str = ""
     outcome: str = ""
     error: str = ""
     cause: str = ""
@@ -59,6 +60,7 @@ class SessionRecord:
 
     id: str
     opened_s: float
+    client: str = ""
     turns: int = 0
     bytes_in: int = 0
     messages_in: int = 0
@@ -66,6 +68,28 @@ class SessionRecord:
     errors: int = 0
     close_code: int | None = None
     reason: str = ""
+    ended_s: float | None = None
+
+
+@dataclass(slots=True)
+class PassedRecord:
+    """One request that was passed on as it came. Times are monotonic seconds, sizes bytes of bodies.
+
+    `outcome` is `passed`, `refused` (nothing was sent), `failed` (the upstream's fault) or `cancelled`; `status` what
+    the client was answered, 0 for nothing. `path` has no query.
+    """
+
+    method: str
+    path: str
+    received_s: float
+    endpoint: str = ""
+    request_id: str = ""
+    client: str = ""
+    outcome: str = "cancelled"
+    status: int = 0
+    error: str = ""
+    bytes_in: int = 0
+    bytes_out: int = 0
     ended_s: float | None = None
 
 
@@ -79,6 +103,8 @@ class Observer(Protocol):
     def turn_started(self, record: TurnRecord) -> None: ...
 
     def turn_ended(self, record: TurnRecord) -> None: ...
+
+    def passed(self, record: PassedRecord) -> None: ...
 
     def upstream_failed(self, endpoint: str, kind: str) -> None: ...
 
@@ -98,6 +124,9 @@ class NoObserver:
         pass
 
     def turn_ended(self, record: TurnRecord) -> None:
+        pass
+
+    def passed(self, record: PassedRecord) -> None:
         pass
 
     def upstream_failed(self, endpoint: str, kind: str) -> None:
@@ -128,6 +157,10 @@ class Observers:
     def turn_ended(self, record: TurnRecord) -> None:
         for observer in self.observers:
             observer.turn_ended(record)
+
+    def passed(self, record: PassedRecord) -> None:
+        for observer in self.observers:
+            observer.passed(record)
 
     def upstream_failed(self, endpoint: str, kind: str) -> None:
         for observer in self.observers:

@@ -92,6 +92,8 @@ async def _serve(settings: Settings, behind: Behind, ready: embedded.Ready | Non
         except OSError as error:
             _say(_cannot_listen(settings, error))
             return CANNOT_START
+        if server.certificate is not None:
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, server.certificate.reload)
         _print(f"loopline {__version__} on {server.url}", f"  upstream {upstream.settings.endpoint.url}")
         _print(*(f"  {note}" for note in upstream.notes))
         announcing = server.tasks.spawn(_announce(server, upstream.model), "announce the upstream")

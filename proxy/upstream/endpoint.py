@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from urllib.parse import urlencode
 
-from proxy.http_client import HttpRequest
+from proxy.http_client import HttpRequest, Passed
 
 # Client headers that mean something to an upstream; everything else stays here. More by endpoints.forward_headers.
 FORWARDED = ("openai-organization", "openai-project", "openai-beta", "traceparent", "x-request-id")
@@ -14,6 +15,10 @@ FORWARDED = ("openai-organization", "openai-project", "openai-beta", "traceparen
 _OURS = frozenset(
     {"authorization", "content-type", "content-length", "content-encoding", "accept", "host", "connection", "upgrade"}
     | {"transfer-encoding"}
+)
+# What may hold a client's credential; none of it goes beside an endpoint's own key.
+_CREDENTIALS = frozenset(
+    {"authorization", "api-key", "x-api-key", "x-goog-api-key", "ocp-apim-subscription-key", "cookie"}
 )
 
 
@@ -99,6 +104,42 @@ class Endpoint:
             ca_bundle=self._ca_bundle,
             proxy=self._proxy,
             repeatable=repeatable,
+            first_byte_s=self._first_byte_s,
+            idle_s=self._idle_s,
+        )
+
+    def passed(
+        self,
+        method: str,
+        path: str,
+        headers: Sequence[tuple[str, str]],
+        body: AsyncIterable[bytes] | None,
+        *,
+        upgrade: bool = False,
+        ready: bool = False,
+        keep_credential: bool = True,
+    ) -> Passed:
+        """A client's request, passed on: `path` is what followed its /v1, query included, as it was sent.
+
+        Without `keep_credential` the client's own stays here, even if this endpoint has no key.
+        """
+        gone = {name.lower() for name in self._headers}
+        if self._key is not None or not keep_credential:
+            gone |= _CREDENTIALS
+        dressed = [pair for pair in headers if pair[0].lower().replace("_", "-") not in gone]
+        if self._key is not None and "authorization" not in {name.lower() for name in self._headers}:
+            dressed.append(("Authorization", f"Bearer {self._key}"))
+        if self._query:
+            path += ("&" if "?" in path else "?") + urlencode(self._query)
+        return Passed(
+            method=method,
+            url=self.url + path,
+            headers=[*dressed, *self._headers.items()],
+            body=body,
+            upgrade=upgrade,
+            ready=ready,
+            ca_bundle=self._ca_bundle,
+            proxy=self._proxy,
             first_byte_s=self._first_byte_s,
             idle_s=self._idle_s,
         )

@@ -77,9 +77,9 @@ class AiohttpClient:
                     trace_request_ctx=reused,
                 )
         except TimeoutError as error:
-            raise _timed_out(error, request, self._connect_s) from error
+            raise timed_out(error, request, self._connect_s) from error
         except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
-            raise _disconnected(error, request) from error
+            raise disconnected(error, request) from error
         except aiohttp.ClientResponseError as error:
             raise LooplineError(
                 Kind.UPSTREAM_GARBLED, "The upstream's answer was not valid HTTP.", cause=f"{error.message}"
@@ -225,7 +225,7 @@ async def _note_reuse(_session: object, context: SimpleNamespace, _params: objec
     context.trace_request_ctx.connection = True
 
 
-def _timed_out(error: TimeoutError, request: HttpRequest, connect_s: float) -> LooplineError:
+def timed_out(error: TimeoutError, request: HttpRequest, connect_s: float) -> LooplineError:
     if isinstance(error, aiohttp.ServerTimeoutError):
         return LooplineError(
             Kind.UPSTREAM_UNREACHABLE, f"No connection to the upstream within {connect_s:g} s.", cause=repr(error)
@@ -236,7 +236,7 @@ def _timed_out(error: TimeoutError, request: HttpRequest, connect_s: float) -> L
     )
 
 
-def _disconnected(error: Exception, request: HttpRequest) -> LooplineError:
+def disconnected(error: Exception, request: HttpRequest) -> LooplineError:
     if isinstance(error, aiohttp.ClientConnectorError):
         return LooplineError(Kind.UPSTREAM_UNREACHABLE, _unconnected(error), cause=repr(error))
     return LooplineError(

@@ -64,6 +64,7 @@ MAY_DO_IO = (
     "proxy/session/reading.py",
     "proxy/session/tasks.py",
     "proxy/upstream/http.py",
+    "proxy/upstream/relay.py",
     "proxy/server/*",
     "proxy/telemetry/metrics.py",
     "proxy/telemetry/logging.py",
@@ -71,6 +72,14 @@ MAY_DO_IO = (
 )
 MAY_USE = {
     "proxy/models/cache.py": {"asyncio.Lock", "asyncio.timeout"},
+    "proxy/settings/certificate.py": {  # can this pair be used?
+        "ssl.SSLContext",
+        "ssl.SSLError",
+        "ssl.PROTOCOL_TLS_SERVER",
+        "ssl.TLSVersion",
+        "ssl.TLSVersion.TLSv1_2",
+        "ssl.TLSVersion.TLSv1_3",
+    },
     "proxy/settings/reading.py": {"ssl.create_default_context", "ssl.SSLError"},  # is the CA bundle one?
 }
 MAY_START_TASKS = ("proxy/session/tasks.py", "proxy/tools/*")

@@ -163,8 +163,8 @@ async def test_a_body_in_an_unknown_coding_is_refused_by_name(encoding: str, hou
     ("method", "path", "status"),
     [
         ("GET", "/nothing", 404),
-        ("GET", "/v1/nothing", 404),
-        ("POST", "/v1/response", 404),
+        ("GET", "/v2/nothing", 404),
+        ("GET", "/v1/models/", 404),
         ("DELETE", "/v1/responses", 405),
         ("PUT", "/v1/responses", 405),
         ("POST", "/v1/models", 405),
@@ -178,6 +178,28 @@ async def test_other_paths_and_methods_are_refused_in_json(method: str, path: st
         assert set(error) == {"message", "type", "param", "code"}
         if status == 405:
             assert response.headers["Allow"]
+
+
+async def test_a_path_that_is_not_served_is_refused_where_nothing_is_passed_on() -> None:
+    async with open_house("chat", {"passthrough.enabled": False}) as house:
+        for method, path in (("GET", "/v1/nothing"), ("POST", "/v1/response")):
+            async with house.http.request(method, house.root + path) as response:
+                assert response.status == 404
+                assert (await response.json())["error"]["code"] == "not_found"
+        assert not house.upstream.requests
+
+
+async def test_answers_keep_browsers_from_guessing_framing_and_keeping(house: House) -> None:
+    for path, status in (("/v1/models", 200), ("/healthz", 200), ("/nothing", 404), ("/v1/responses", 426)):
+        async with house.http.get(house.root + path) as response:
+            assert response.status == status
+            assert response.headers["X-Content-Type-Options"] == "nosniff"
+            assert response.headers["Content-Security-Policy"] == "frame-ancestors 'none'"
+            assert response.headers["Referrer-Policy"] == "no-referrer"
+            assert response.headers["Cache-Control"] == "no-store"
+    async with house.post({"input": "[[say 1]]", "stream": True}) as response:
+        assert response.headers["X-Content-Type-Options"] == "nosniff"
+        assert response.headers["Cache-Control"] == "no-cache"
 
 
 async def test_every_answer_names_its_request(house: House) -> None:

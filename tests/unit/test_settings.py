@@ -70,6 +70,10 @@ OTHERS: dict[str, object] = {
     "server.host": "::1",
     "server.admin_host": "0.0.0.0",
     "server.allowed_origins": ("https://app.example",),
+    "server.tls_cert": "/dev/null",
+    "server.tls_key": "/dev/null",
+    "server.trusted_proxies": ("10.0.0.0/8", "::1"),
+    "passthrough.paths": ("embeddings", "audio/*"),
     "endpoints[0].name": "gpu-1",
     "endpoints[0].url": "https://gpu.example/v1",
     "endpoints[0].profile": "vllm",
@@ -143,6 +147,10 @@ def test_every_environment_name_sets_its_setting(name: str) -> None:
     value = another(setting)
     text = json.dumps(value) if setting.is_container or not isinstance(value, str) else value
     environ = {name: text, **NAMED}
+    if setting.key in ("server.tls_cert", "server.tls_key"):
+        with pytest.raises(BadSetting, match=r"server\.tls_(key|cert) from the defaults: .* TLS needs it beside"):
+            load(None, {}, {name: "/dev/null"})
+        return
     if value == "/dev/null":
         with pytest.raises(BadSetting, match=rf"{setting.name}: the \w+ in '/dev/null'"):
             load(None, {}, environ)

@@ -1,0 +1,91 @@
+"""What of /v1 a caller may have passed on: everything with a credential of its own, a list of paths otherwise."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from fnmatch import fnmatchcase
+from typing import Protocol
+
+import msgspec
+
+from proxy.errors import Kind, LooplineError
+from proxy.wire.codec import Raw, decode, decode_object, encode
+
+_STR = msgspec.json.Decoder(str)
+# A key that is written with escapes, or twice, could be one model here and another upstream.
+_PLAIN_KEY = b'"model"'
+_ESCAPED = re.compile(rb"\\u006", re.IGNORECASE)
+_SAFE_PATH = re.compile(r"[A-Za-z0-9/_~.-]*")
+
+
+class Allowed(Protocol):
+    """What a caller may use. `is_own_key`: it came in with a key that this server gave out, so that the upstream's
+    credential is not the caller's."""
+
+    @property
+    def is_own_key(self) -> bool: ...
+
+    def allows(self, model: str) -> bool:
+        """May it ask for a model of this name?"""
+        ...
+
+
+class OwnCredential:
+    """A caller that brings the upstream's credential itself: nothing is kept from it."""
+
+    is_own_key = False
+
+    def allows(self, model: str) -> bool:
+        return True
+
+
+OWN_CREDENTIAL = OwnCredential()
+
+
+def check_path(path: str, patterns: Sequence[str]) -> None:
+    """`path` is what follows /v1/, as it was sent. Raises `LooplineError` (forbidden) unless a pattern names it."""
+    if _SAFE_PATH.fullmatch(path) and any(_matches(path, pattern) for pattern in patterns):
+        return
+    raise LooplineError(Kind.FORBIDDEN, "This path is not passed on with a key of this server (passthrough.paths).")
+
+
+def _matches(path: str, pattern: str) -> bool:
+    """`*` stands for one segment or more."""
+    return fnmatchcase(path, pattern) and not path.endswith("/")
+
+
+Resolve = Callable[[str], str]
+
+
+def check_model(name: str, allowed: Allowed) -> None:
+    """Raises `LooplineError` (model_not_found): a model that is kept from a caller does not exist for it."""
+    if not allowed.allows(name):
+        raise LooplineError(Kind.MODEL_NOT_FOUND, f"The model '{name}' does not exist here.", param="model")
+
+
+def checked_json(body: bytes, allowed: Allowed, resolve: Resolve) -> bytes:
+    """The JSON body to send: its model checked, and under the upstream's name where `resolve` gives another.
+
+    Every other byte stays, but for a body that names a model twice or with escapes: it is joined anew from its
+    members, so that the upstream reads the model that was checked. Raises `LooplineError`.
+    """
+    members = decode_object(body, "The body")
+    if "model" not in members:
+        raise LooplineError(Kind.MISSING_PARAMETER, "Missing required parameter: 'model'.", param="model")
+    name = decode(_STR, members["model"], "'model'", "model")
+    check_model(name, allowed)
+    resolved = resolve(name)
+    ambiguous = body.count(_PLAIN_KEY) != 1 or _ESCAPED.search(body) is not None
+    if not ambiguous:
+        return body if resolved == name else _spliced(body, resolved)
+    return _joined({**members, "model": Raw(encode(resolved))})
+
+
+def _spliced(body: bytes, resolved: str) -> bytes:
+    """`body`, in which the key stands once, with another value after it."""
+    return re.sub(rb'("model"\s*:\s*)"(?:[^"\\]|\\.)*"', lambda match: match[1] + encode(resolved), body, count=1)
+
+
+def _joined(members: dict[str, Raw]) -> bytes:
+    return b"{" + b",".join(encode(name) + b":" + bytes(value) for name, value in members.items()) + b"}"
