@@ -152,14 +152,16 @@ def test_whatever_is_taken_is_given_back(moves: list[tuple[str, int, int]]) -> N
             leases[pick % len(leases)].release()
         assert whole.budget.used == sum(account.budget.used for account in accounts) >= 0
         assert whole.turns == sum(account.turns for account in accounts) <= 3
-    for each in (*leases, *held):
+    for lease in leases:
+        lease.release()
+    for each in held:
         each.release()
     assert whole.budget.used == whole.turns == 0
 
 
 def test_a_hold_ends_with_its_block_however_that_ends() -> None:
     budget = Budget(10)
-    with pytest.raises(ZeroDivisionError), budget.hold(10):
+    with contextlib.suppress(ZeroDivisionError), budget.hold(10):
         assert budget.used == 10
         raise ZeroDivisionError
     assert budget.used == 0

@@ -64,7 +64,7 @@ def test_a_file_that_is_gone_changes_nothing(tmp_path: Path) -> None:
     token = add(path, "a")
     keys = KeyFile(path)
     path.unlink()
-    with pytest.raises(OSError, match="keys.jsonl"):
+    with pytest.raises(OSError, match=r"keys\.jsonl"):
         keys.refresh()
     assert keys.find(token) is not None
 
