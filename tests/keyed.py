@@ -54,3 +54,13 @@ async def keyed_house(
 def bearer(token: str) -> dict[str, str]:
     """The header that carries a token."""
     return {"Authorization": f"Bearer {token}"}
+
+
+def moment() -> datetime:
+    """One moment, for keys that need one."""
+    return datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def random_bytes(size: int) -> bytes:
+    """As many random bytes."""
+    return secrets.token_bytes(size)
