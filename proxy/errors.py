@@ -144,6 +144,15 @@ TABLE: Mapping[Kind, Row] = {
 }
 
 
+def kind_of(error: BaseException) -> str:
+    """What of an exception may stand in a log: its class and the system's word for it.
+
+    Never its own text: that quotes what was being worked on, be it a header or what a user said.
+    """
+    name = type(error).__name__
+    return f"{name}: {error.strerror}" if isinstance(error, OSError) and error.strerror else name
+
+
 class LooplineError(Exception):
     """A failure with a kind, a message for the client, and what an operator needs.
 

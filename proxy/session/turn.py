@@ -9,7 +9,7 @@ from functools import partial
 
 from proxy.conversation import chain
 from proxy.conversation.chain import Node
-from proxy.errors import Kind, LooplineError
+from proxy.errors import Kind, LooplineError, kind_of
 from proxy.http_client import HttpResponse, read_all
 from proxy.models.catalog import RESPONSES, Catalog
 from proxy.session.reading import read_next, read_tail
@@ -70,7 +70,7 @@ class Turn:
             raise
         except Exception as error:  # a bug of ours must reach the client as an event, not as silence
             observer.crashed("turn", error)
-            self._fail(running, LooplineError(Kind.INTERNAL, "Internal error.", cause=repr(error)))
+            self._fail(running, LooplineError(Kind.INTERNAL, "Internal error.", cause=kind_of(error)))
         finally:
             record.ended_s = record.ended_s or self._services.clock()
             record.events_out, record.bytes_out = running.events_out, running.bytes_out
@@ -307,6 +307,7 @@ class Turn:
             return  # only reading the tail of the answer failed
         if self._parent is not None and error.kind not in _KEEPS_PARENT:
             self._holder.evict(self._parent)
+        error.message = self._services.endpoints[0].hide(error.message)
         running.failure = error
         if self._begun:
             record.bytes_out = running.bytes_out

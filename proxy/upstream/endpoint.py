@@ -17,6 +17,7 @@ _OURS = frozenset(
 )
 # What belongs to a credential: beside a key of ours it would choose whose account pays.
 _CREDENTIAL = frozenset({"openai-organization", "openai-project"})
+_SHORTEST_SECRET = 8  # a version or a word in a header is no secret, and would make a message unreadable
 
 
 class Endpoint:
@@ -73,6 +74,13 @@ class Endpoint:
     def has_key(self) -> bool:
         """Does it have a key of its own, so that clients' credentials stay here?"""
         return self._key is not None
+
+    def hide(self, text: str) -> str:
+        """A text without the endpoint's key and the values of its own headers: some servers quote them in errors."""
+        for secret in (self._key, *self._headers.values(), *self._query.values()):
+            if secret and len(secret) >= _SHORTEST_SECRET:
+                text = text.replace(secret, "(hidden)")
+        return text
 
     @contextmanager
     def lease(self) -> Iterator[None]:

@@ -125,7 +125,7 @@ class TwoTenants(RuleBasedStateMachine):
             grant = self.gate.grant({"authorization": f"Bearer {token}"})
             self.callers[name] = Caller(grant.tenant, {"x-request-id": name}, grant)
             session = Session(self.tenants[name].socket, self.callers[name], self.services, self.registry, SETTINGS)
-            self.tasks.spawn(session.run(), name)
+            _ = self.tasks.spawn(session.run(), name)
         self.turns = dict.fromkeys(NAMES, 0)
         await self.rest()
 
@@ -330,5 +330,5 @@ class Counted:
 
 TestTwoTenants = TwoTenants.TestCase
 TestTwoTenants.settings = settings(
-    deadline=None, max_examples=40, stateful_step_count=25, suppress_health_check=[HealthCheck.too_slow]
+    deadline=None, max_examples=25, stateful_step_count=25, suppress_health_check=[HealthCheck.too_slow]
 )
