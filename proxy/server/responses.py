@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from aiohttp import web
 
-from proxy.access.budget import Held
+from proxy.access.budget import Budget, Held
 from proxy.access.gate import Grant
 from proxy.errors import Kind, LooplineError
 from proxy.server.door import JSON, Door, error_response
@@ -56,8 +56,7 @@ class ResponsesRoute:
             return _go_elsewhere()
         received_s = self._services.clock()
         account = caller.grant.account
-        with account.budget.hold(request.content_length or 0):
-            create = await self._read(request, caller.grant)
+        create = await self._read(request, caller.grant)
         response = ids.response_id(create.parent_id)
         record = TurnRecord(
             response=response,
@@ -89,13 +88,18 @@ class ResponsesRoute:
             raise LooplineError(
                 Kind.UNSUPPORTED_MEDIA, f"Content-Encoding '{encoding}' is not supported; send the body as it is."
             )
+        budget = grant.account.budget
+        budget.admit(request.content_length or 0)
+        held = Held(budget)
         try:
             async with asyncio.timeout(self._receive_s):
-                body = await request.read()
+                body = await _body(request, held, budget)
         except TimeoutError:
             raise LooplineError(
                 Kind.SLOW_SENDER, f"The body was not there within {self._receive_s:g} s (server.receive_s)."
             ) from None
+        finally:
+            held.release()
         if len(body) > grant.bound("frame_bytes", len(body)):
             raise LooplineError(Kind.MESSAGE_TOO_LARGE, f"The body has {len(body)} bytes, more than this key may send.")
         limits = self._limits._replace(tools=grant.bound("tools", self._limits.tools))
@@ -147,6 +151,18 @@ class ResponsesRoute:
             await self._write(request, response, (body[start : start + _HIGH_BYTES],))
         await response.write_eof()
         return response
+
+
+async def _body(request: web.Request, held: Held, budget: Budget) -> bytes:
+    """The body, counted while it comes. Raises `LooplineError` (overloaded) once there is no room for more of it."""
+    body = bytearray()
+    async for chunk in request.content.iter_any():
+        budget.admit()
+        held.grow(len(chunk))
+        body += chunk
+        if len(body) > request.client_max_size:
+            raise web.HTTPRequestEntityTooLarge(request.client_max_size, len(body))
+    return bytes(body)
 
 
 def _go_elsewhere() -> web.Response:

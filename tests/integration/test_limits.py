@@ -226,6 +226,26 @@ async def test_a_body_that_trickles_has_a_deadline() -> None:
         await nothing_held(house)
 
 
+async def test_a_body_counts_while_it_comes_and_stops_at_the_budget() -> None:
+    extra = {"limits.memory_bytes": 300_000, "limits.frame_hard_bytes": 250_000, "limits.frame_bytes": 200_000}
+    async with open_house("chat", {**extra, "access.memory_bytes": 60_000}) as house:
+        seen: list[int] = []
+
+        async def slowly() -> Any:
+            yield b'{"model":"simulated","input":"'
+            for _ in range(10):
+                yield b"x" * 10_000
+                for _ in range(20):
+                    await asyncio.sleep(0)
+                seen.append(used(house))
+
+        headers = {**BEARER, "Content-Type": "application/json"}
+        async with house.http.post(f"{house.url}/responses", data=slowly(), headers=headers) as response:
+            assert response.status == 503
+        assert max(seen) >= 40_000
+        await nothing_held(house)
+
+
 async def test_too_many_header_fields_are_refused() -> None:
     async with open_house("chat", {"limits.headers": 20}) as house:
         many = {**BEARER, **{f"x-{number}": "1" for number in range(30)}}
