@@ -30,7 +30,7 @@ def test_every_test_that_a_promise_rests_on_exists(named: str) -> None:
 
 def test_every_setting_of_the_document_on_security_exists() -> None:
     named = re.findall(r"`((?:access|limits|server|endpoints|store)\.\w+)`", SECURITY)
-    assert len(named) > 8
+    assert len(named) > 5
     for key in named:
         assert key.replace("endpoints.", "endpoints[0].") in CATALOG
 
