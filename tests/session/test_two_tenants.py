@@ -24,9 +24,10 @@ from proxy.access.keys import KeyLimits, Keys, make_key
 from proxy.conversation.memory import MemoryStore
 from proxy.http_client import HttpRequest
 from proxy.session.registry import Registry
+from proxy.session.services import Caller, NoHolder
 from proxy.session.session import Session, SessionLimits
 from proxy.session.tasks import Tasks
-from proxy.session.turn import Caller, NoHolder, Turn
+from proxy.session.turn import Turn
 from proxy.telemetry.observer import TurnRecord
 from proxy.wire import ids
 from proxy.wire.client_events import Limits, parse_create
