@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import time
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 
@@ -14,17 +13,16 @@ from aiohttp import web
 
 from proxy import __version__
 from proxy.access.forwarded import TrustedProxies
-from proxy.access.passing import OWN_CREDENTIAL
+from proxy.access.gate import Gate
+from proxy.access.key_file import KeyFile
+from proxy.access.keys import BadKey
 from proxy.access.sealing import Sealer
-from proxy.conversation.memory import MemoryStore
-from proxy.models.cache import CatalogCache
 from proxy.models.catalog import Names
-from proxy.models.chosen import chosen_profiles
 from proxy.server.body import BodyReader
 from proxy.server.door import Door, answer_errors, make_safe, name_request
 from proxy.server.models import ModelsRoute
 from proxy.server.operations import OperationsRoute
-from proxy.server.passthrough import PassthroughRoute, PassthroughRules
+from proxy.server.passthrough import PassthroughRoute
 from proxy.server.responses import ResponsesRoute
 from proxy.server.stored import StoredRoute
 from proxy.server.tls import Certificate
@@ -34,18 +32,17 @@ from proxy.session.registry import Registry
 from proxy.session.services import Services
 from proxy.session.session import SessionLimits
 from proxy.session.tasks import Tasks
-from proxy.settings import Endpoint as EndpointSettings
-from proxy.settings import Settings, api_key, is_loopback
+from proxy.settings import Settings, is_loopback
 from proxy.state_folder import load_secrets
 from proxy.telemetry.logging import Log, http_logger
 from proxy.telemetry.metrics import Metrics
 from proxy.telemetry.observer import Observer, Observers
-from proxy.translate.tools.listed import ToolMemo
-from proxy.upstream.endpoint import Endpoint
 from proxy.upstream.http import AiohttpClient
 from proxy.upstream.relay import Relay
-from proxy.wire.client_events import Limits
+from proxy.wire.client_events import Limits as RequestLimits
+from proxy.wiring import load_keys, make_services, passthrough_rules, quota
 
+_LOOK_AGAIN_S = 1.0
 _BACKGROUND_PART = 0.9  # of the time to drain
 
 
@@ -110,15 +107,19 @@ class Loopline:
         self.metrics = Metrics(__version__)
         observer = Observers((self.metrics, Log(), *self._observers))
         secrets = load_secrets(settings, os.environ)
+        self.keys = load_keys(settings)
         for warning in secrets.warnings:
             structlog.get_logger().warning(warning)
-        self.services = services = _services(settings, observer, Sealer(secrets.keys))
+        self.services = services = make_services(settings, observer, Sealer(secrets.keys))
         stack.push_async_callback(services.store.aclose)
         client = services.client
         assert isinstance(client, AiohttpClient)
         stack.push_async_callback(client.aclose)
         self.tasks = Tasks(observer.crashed)
         stack.push_async_callback(self.tasks.aclose)
+        if self.keys is not None:
+            watching = self.tasks.spawn(_follow(self.keys), "follow the file of keys")
+            stack.callback(watching.cancel)
         self.registry = Registry(self.tasks)
         server, upstream = settings.server, settings.upstream
         relay = Relay(
@@ -139,6 +140,7 @@ class Loopline:
             handler_cancellation=True,
             max_field_size=settings.limits.header_bytes,
             max_line_size=settings.limits.header_bytes,
+            max_headers=settings.limits.headers,
             auto_decompress=False,
             shutdown_timeout=5.0,
         )
@@ -154,13 +156,21 @@ class Loopline:
 
     def _routes(self, services: Services, tenant_secret: bytes, relay: Relay) -> web.Application:
         settings = self.settings
+        self.gate = Gate(
+            tenant_secret,
+            self.keys,
+            each=quota(settings.access),
+            whole=quota(settings.limits),
+            clock=services.clock,
+            wall=services.wall,
+        )
         door = Door(
             insecure=settings.server.insecure,
             allowed_origins=frozenset(settings.server.allowed_origins),
-            secret=tenant_secret,
+            gate=self.gate,
             proxies=TrustedProxies(settings.server.trusted_proxies),
         )
-        limits = Limits(input_items=settings.limits.input_items, tools=settings.limits.tools)
+        limits = RequestLimits(input_items=settings.limits.input_items, tools=settings.limits.tools)
         self.sockets = WebSocketRoute(
             services,
             self.registry,
@@ -181,8 +191,9 @@ class Loopline:
             ping_interval_s=settings.server.ping_interval_s,
             frame_hard_bytes=settings.limits.frame_hard_bytes,
             outbox_bytes=settings.limits.outbox_bytes,
+            receive_s=settings.server.receive_s,
         )
-        bodies = BodyReader(settings.limits.frame_bytes, settings.limits.inflate_ratio)
+        bodies = BodyReader(settings.limits.frame_bytes, settings.limits.inflate_ratio, settings.server.receive_s)
         self.backgrounds = Backgrounds(self.registry, settings.limits.background_turns)
         stored = StoredRoute(services, self.backgrounds, door, bodies, limits, stall_s=settings.server.client_stall_s)
         self.responses = ResponsesRoute(
@@ -200,9 +211,9 @@ class Loopline:
             services,
             relay,
             door,
-            _passthrough_rules(settings),
+            passthrough_rules(settings),
             Names(settings.models.aliases, ""),
-            allowed=lambda _caller: OWN_CREDENTIAL,
+            allowed=lambda caller: caller.grant,
         )
         app = web.Application(
             middlewares=[answer_errors, self.passthrough.take_the_rest], client_max_size=settings.limits.frame_bytes
@@ -221,7 +232,11 @@ class Loopline:
 
     def _add_operations(self, app: web.Application) -> None:
         app.router.add_get("/readyz", self.operations.readiness)
-        app.router.add_get("/metrics", self.operations.metrics)
+        # Keys guard what clients use. Numbers about everybody's use are not for strangers, who may come to a port that
+        # keys alone protect: server.admin_port has them.
+        exposed = not (self.settings.server.insecure or is_loopback(self.settings.server.host))
+        if self.settings.server.admin_port or not exposed:
+            app.router.add_get("/metrics", self.operations.metrics)
 
     async def _start_admin(self, stack: AsyncExitStack) -> None:
         app = web.Application()
@@ -234,57 +249,16 @@ class Loopline:
         self.admin_port = await _listen(stack, runner, self.settings.server.admin_host, self.settings.server.admin_port)
 
 
-def _passthrough_rules(settings: Settings) -> PassthroughRules:
-    passthrough = settings.passthrough
-    return PassthroughRules(
-        enabled=passthrough.enabled,
-        paths=passthrough.paths,
-        tunnel=passthrough.upgrades == "tunnel",
-        exposed=settings.server.insecure or not is_loopback(settings.server.host),
-        body_bytes=settings.limits.frame_bytes,
-        stall_s=settings.server.client_stall_s,
-    )
-
-
-def _services(settings: Settings, observer: Observers, sealer: Sealer) -> Services:
-    known = chosen_profiles(settings)
-    client = AiohttpClient(keepalive_s=settings.upstream.keepalive_s, connect_s=settings.upstream.connect_timeout_s)
-    return Services(
-        client=client,
-        endpoints=tuple(_endpoint(endpoint, settings) for endpoint in settings.endpoints),
-        catalogs=CatalogCache(client, settings.models.cache_ttl_s, time.monotonic, known),
-        names=Names(settings.models.aliases, settings.models.default),
-        store=MemoryStore(settings.store.memory_bytes, settings.store.ttl_s),
-        tools=ToolMemo(),
-        observer=observer,
-        clock=time.monotonic,
-        wall=time.time,
-        early_events_s=settings.server.early_events_s,
-        history_bytes=settings.limits.history_bytes,
-        max_event_bytes=settings.upstream.max_event_bytes,
-        max_output_bytes=settings.upstream.max_output_bytes,
-        sealer=sealer,
-    )
-
-
-def _endpoint(endpoint: EndpointSettings, settings: Settings) -> Endpoint:
-    return Endpoint(
-        endpoint.name,
-        endpoint.url,
-        key=api_key(endpoint, os.environ),
-        headers=endpoint.headers,
-        query=endpoint.query,
-        forward=endpoint.forward_headers,
-        ca_bundle=endpoint.ca_bundle,
-        proxy=endpoint.proxy,
-        dialect=endpoint.dialect,
-        profile=endpoint.profile,
-        faithful=endpoint.faithful,
-        max_output_tokens=endpoint.max_output_tokens,
-        context_hint=endpoint.context_hint,
-        first_byte_s=settings.upstream.first_byte_timeout_s,
-        idle_s=settings.upstream.idle_timeout_s,
-    )
+async def _follow(keys: KeyFile) -> None:
+    """Look once a second whether the file has changed; a file that cannot be read changes nothing."""
+    while True:
+        await asyncio.sleep(_LOOK_AGAIN_S)
+        try:
+            if await asyncio.to_thread(keys.refresh):
+                structlog.get_logger().info("access.keys_file: read again", keys=len(keys))
+        except (OSError, BadKey) as error:
+            reason = error.strerror if isinstance(error, OSError) else str(error)
+            structlog.get_logger().warning("access.keys_file: cannot be read; the keys stay as they were", cause=reason)
 
 
 async def _listen(

@@ -7,6 +7,7 @@ import math
 from cachetools import TTLCache
 
 from proxy.conversation.chain import Node
+from proxy.conversation.holding import Holding
 from proxy.wire import ids
 from proxy.wire.items import item_id
 
@@ -27,9 +28,8 @@ class MemoryStore:
         self._budget_bytes = budget_bytes
         self._now = 0.0
         self._entries: TTLCache[_Key, Node] = TTLCache(math.inf, ttl_s, timer=lambda: self._now)
-        self._holders: dict[Node, int] = {}
+        self._holding = Holding()
         self._foreign: dict[tuple[str, str], _Key] = {}
-        self._used_bytes = 0
 
     async def put(self, node: Node, now: float) -> None:
         """Keep a node; make room by forgetting the least recently used."""
@@ -38,12 +38,12 @@ class MemoryStore:
             return  # it could not stay, and making room for it would forget everybody else's
         key = _key(node.tenant, node.id)
         before = self._entries.pop(key, None)
-        self._hold(node)
+        self._holding.hold(node)
         if before is not None:
             self._forget(before)
         self._entries[key] = node
         self._index(key, node)
-        while self._used_bytes > self._budget_bytes and self._entries:
+        while self.used_bytes() > self._budget_bytes and self._entries:
             self._forget(self._entries.popitem()[1])
 
     async def get(self, tenant: str, response: str, now: float) -> Node | None:
@@ -74,8 +74,8 @@ class MemoryStore:
         return True
 
     def used_bytes(self) -> int:
-        """Bytes that the entries keep alive."""
-        return self._used_bytes
+        """Bytes that the entries keep alive, and their index."""
+        return self._holding.bytes + _INDEXED_BYTES * len(self._foreign)
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -83,9 +83,8 @@ class MemoryStore:
     async def aclose(self) -> None:
         """Forget everything."""
         self._entries.clear()
-        self._holders.clear()
+        self._holding.clear()
         self._foreign.clear()
-        self._used_bytes = 0
 
     def _expire(self, now: float) -> None:
         self._now = now
@@ -99,8 +98,6 @@ class MemoryStore:
     def _index(self, key: _Key, node: Node) -> None:
         """Find a node by the ids of its answer's items that are an upstream's; ours tell whose they are."""
         for name in _foreign_ids(node):
-            if (node.tenant, name) not in self._foreign:
-                self._used_bytes += _INDEXED_BYTES
             self._foreign[node.tenant, name] = key
 
     def _forget(self, node: Node) -> None:
@@ -108,29 +105,7 @@ class MemoryStore:
         for name in _foreign_ids(node):
             if self._foreign.get((node.tenant, name)) == key:
                 del self._foreign[node.tenant, name]
-                self._used_bytes -= _INDEXED_BYTES
-        self._release(node)
-
-    def _hold(self, node: Node) -> None:
-        each: Node | None = node
-        while each is not None:
-            holders = self._holders.get(each, 0)
-            self._holders[each] = holders + 1
-            if holders:
-                return
-            self._used_bytes += each.own_bytes
-            each = each.parent
-
-    def _release(self, node: Node) -> None:
-        each: Node | None = node
-        while each is not None:
-            holders = self._holders[each] - 1
-            if holders:
-                self._holders[each] = holders
-                return
-            del self._holders[each]
-            self._used_bytes -= each.own_bytes
-            each = each.parent
+        self._holding.release(node)
 
 
 def _key(tenant: str, response: str) -> _Key:

@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from aiohttp import web
 
 from proxy.access.forwarded import FORWARDED_HEADERS, TrustedProxies
-from proxy.access.tenants import check_host, check_origin, tenant_of
+from proxy.access.gate import Gate, Grant
+from proxy.access.keys import PREFIX
+from proxy.access.tenants import check_host, check_origin
 from proxy.errors import Kind, LooplineError
 from proxy.session.services import Caller
 from proxy.wire.error_events import error_body, retry_headers
@@ -20,34 +22,38 @@ JSON = "application/json"
 # It comes back in headers, goes on to upstreams and stands in logs.
 _SANE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/+=@-]{0,199}\Z")
 _REQUEST_ID, _BEGUN = web.RequestKey("request_id", str), web.RequestKey("begun", bool)
+_GRANT = web.RequestKey("loopline.grant", Grant)
 
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """The rules at the entrance. `secret` keys the tenants' hashes."""
+    """The rules at the entrance."""
 
     insecure: bool
     allowed_origins: frozenset[str]
-    secret: bytes = field(repr=False)
+    gate: Gate
     proxies: TrustedProxies = field(default_factory=TrustedProxies)
 
     def admit(self, request: web.Request) -> Caller:
-        """The caller. Raises `LooplineError` (forbidden)."""
-        check_host(request.headers.get("Host"), insecure=self.insecure)
+        """The caller, without any key of ours among its headers. Raises `LooplineError` (forbidden, unauthorized)."""
+        any_host = self.insecure or self.gate.needs_key
+        check_host(request.headers.get("Host"), insecure=any_host)
         check_origin(request.headers.get("Origin"), self.allowed_origins)
         headers = {name.lower(): value for name, value in request.headers.items()}
         headers["x-request-id"] = request_id(request)
         peer = peer_of(request)
+        address, strangers = peer, FORWARDED_HEADERS
         if self.proxies.trusts(peer):
             said = {name: request.headers.getall(name) for name in FORWARDED_HEADERS & headers.keys()}
             origin = self.proxies.origin(peer, said)
             if origin.host is not None:
                 # Beside the Host, not in its place: neither may be another's name.
-                check_host(origin.host, insecure=self.insecure)
-            return Caller(tenant_of(headers, self.secret), headers, origin.address)
-        for name in FORWARDED_HEADERS & headers.keys():
-            del headers[name]
-        return Caller(tenant_of(headers, self.secret), headers, peer)
+                check_host(origin.host, insecure=any_host)
+            address, strangers = origin.address, frozenset()
+        grant = self.gate.grant(headers)
+        request[_GRANT] = grant
+        kept = {name: value for name, value in headers.items() if name not in strangers}
+        return Caller(grant.tenant, self.gate.kept_back(kept), grant, address=address)
 
 
 def peer_of(request: web.Request) -> str:
@@ -114,17 +120,22 @@ class Untouched(web.StreamResponse):
 
 
 async def name_request(request: web.Request, response: web.StreamResponse) -> None:
-    """Every answer names its request."""
+    """Every answer names its request, and says what is left of the caller's rates here."""
     request[_BEGUN] = True
     if "x-request-id" not in response.headers:
         response.headers["x-request-id"] = request_id(request)
+    grant: Grant | None = request.get(_GRANT)
+    if grant is not None and not isinstance(response, Untouched):
+        for name, value in grant.rate_headers().items():
+            response.headers.setdefault(name, value)
 
 
 def request_id(request: web.Request) -> str:
     """The client's id of its request where that is a sane one, else one of ours; the same each time."""
     if _REQUEST_ID not in request:
         given = request.headers.get("x-request-id", "")
-        request[_REQUEST_ID] = given if _SANE_ID.match(given) else "req_" + secrets.token_hex(12)
+        sane = _SANE_ID.match(given) and PREFIX not in given
+        request[_REQUEST_ID] = given if sane else "req_" + secrets.token_hex(12)
     return request[_REQUEST_ID]
 
 

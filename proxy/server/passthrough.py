@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import aiohttp
 from aiohttp import web
 
+from proxy.access.accounts import Lease
 from proxy.access.forms import FormModel, boundary_of
 from proxy.access.forwarded import FORWARDED_HEADERS
 from proxy.access.passing import Allowed, check_model, check_path, checked_json
@@ -96,9 +97,10 @@ class PassthroughRoute:
         """Pass one request on. Raises `LooplineError` as long as nothing of an answer was sent."""
         caller = self._door.admit(request)
         _refuse_other_sites(request)
+        self._door.gate.check_address(request.raw_path)
         if self.draining:
             return go_elsewhere()
-        services = self._services
+        services, account = self._services, caller.grant.account
         record = PassedRecord(
             method=request.method,
             path=request.raw_path.partition("?")[0],
@@ -110,7 +112,11 @@ class PassthroughRoute:
         self._running += 1
         self._rested.clear()
         try:
-            return await self._pass(request, caller, services.endpoints[0], record)
+            with (
+                account.begin_turn(0, services.clock()) as lease,
+                account.connection() if _is_upgrade(request) else nullcontext(),
+            ):
+                return await self._pass(request, caller, services.endpoints[0], record, lease)
         except LooplineError as error:
             record.outcome = "failed" if error.kind.value.startswith("upstream") else "refused"
             record.error, record.status = error.kind.value, error.status
@@ -123,7 +129,7 @@ class PassthroughRoute:
             services.observer.passed(record)
 
     async def _pass(
-        self, request: web.Request, caller: Caller, endpoint: Endpoint, record: PassedRecord
+        self, request: web.Request, caller: Caller, endpoint: Endpoint, record: PassedRecord, lease: Lease
     ) -> web.StreamResponse:
         allowed = self.allowed(caller)
         limited = allowed.is_own_key or (self._rules.exposed and endpoint.has_key)
@@ -135,13 +141,13 @@ class PassthroughRoute:
         less = _ANSWERED_HERE if self._door.proxies.trusts(peer_of(request)) else _ANSWERED_HERE | _FORWARDED
         body: AsyncIterator[bytes] | None
         if limited:
-            checked = await self._checked(request, caller, endpoint, allowed)
+            checked = await self._checked(request, caller, endpoint, allowed, lease)
             body, length = checked.body, checked.length
         else:
             body, length = (_pieces(request) if request.body_exists else None), None
         raw = end_to_end(request.raw_headers, less if length is None else less | _LENGTH)
         # What the door has taken away from a caller's headers stays away.
-        headers = [(name, value) for name, value in _as_text(raw) if name.lower() in caller.headers]
+        headers = [(name, value) for name, value in _as_text(raw) if self._stays(name.lower(), value, caller)]
         if length is not None:
             headers.append(("Content-Length", str(length)))
         if upgrade:
@@ -184,7 +190,13 @@ class PassthroughRoute:
             finally:
                 answer.close()
 
-    async def _checked(self, request: web.Request, caller: Caller, endpoint: Endpoint, allowed: Allowed) -> _Checked:
+    def _stays(self, name: str, value: str, caller: Caller) -> bool:
+        # Of a header that is repeated, the caller's headers have the last.
+        return name in caller.headers and self._door.gate.passes(name, value)
+
+    async def _checked(
+        self, request: web.Request, caller: Caller, endpoint: Endpoint, allowed: Allowed, lease: Lease
+    ) -> _Checked:
         """The body, once its model is known to be one that the caller may use. Raises `LooplineError`."""
         if request.method != "POST":
             raise LooplineError(Kind.FORBIDDEN, "With a key of this server only POST is passed on.")
@@ -195,7 +207,7 @@ class PassthroughRoute:
             )
         catalog = await self._services.catalogs.get(endpoint, caller.tenant, caller.headers)
         if request.content_type == JSON:
-            body = await self._whole(request)
+            body = await self._whole(request, caller, lease)
             made = checked_json(body, allowed, lambda name: self._names.resolve(name, catalog))
             return _Checked(_one(made), len(made))
 
@@ -205,24 +217,29 @@ class PassthroughRoute:
 
         form = FormModel(boundary_of(request.headers.get("Content-Type", "")), check)
         pieces = _pieces(request)
-        first = await self._until_known(pieces, form)
+        first = await self._until_known(pieces, form, lease)
         return _Checked(_rest_of(form, first, pieces), None)
 
-    async def _whole(self, request: web.Request) -> bytes:
+    async def _whole(self, request: web.Request, caller: Caller, lease: Lease) -> bytes:
         parts: list[bytes] = []
         size = 0
+        budget = caller.grant.account.budget
+        budget.admit(min(request.content_length or 0, self._rules.body_bytes))
         async for data in _pieces(request):
+            budget.admit()
             size += self._bounded(size, data)
+            lease.grow(len(data))
             parts.append(data)
         return b"".join(parts)
 
-    async def _until_known(self, pieces: AsyncIterator[bytes], form: FormModel) -> list[bytes]:
+    async def _until_known(self, pieces: AsyncIterator[bytes], form: FormModel, lease: Lease) -> list[bytes]:
         """What came of a form until its model was known."""
         held: list[bytes] = []
         size = 0
         async for data in pieces:
             form.feed(data)
             size += self._bounded(size, data)
+            lease.grow(len(data))
             held.append(data)
             if form.model_known:
                 return held

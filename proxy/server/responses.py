@@ -8,6 +8,8 @@ from contextlib import contextmanager
 
 from aiohttp import web
 
+from proxy.access.budget import Held
+from proxy.access.gate import Grant
 from proxy.errors import Kind, LooplineError
 from proxy.server.body import BodyReader
 from proxy.server.door import JSON, Door, error_response, go_elsewhere
@@ -57,7 +59,7 @@ class ResponsesRoute:
         if self.draining:
             return go_elsewhere()
         received_s = self._services.clock()
-        create = await self._read(request)
+        create = await self._read(request, caller.grant)
         response = ids.response_id(create.parent_id)
         record = TurnRecord(
             response=response,
@@ -71,12 +73,13 @@ class ResponsesRoute:
             bytes_in=create.size,
         )
         turn = Turn(self._services, caller, create, NoHolder(), record)
-        follower = _Follower()
+        lease = caller.grant.account.begin_turn(create.size, self._services.clock())
+        follower = _Follower(Held(caller.grant.account.budget))
         if create.background:
-            running = self._backgrounds.start(caller.tenant, response, turn)
+            running = self._backgrounds.start(caller.tenant, response, turn, lease)
             running.subscribe(follower)
         else:
-            running = self._registry.start(response, turn.run, follower)
+            running = self._registry.start(response, turn.run, follower, lease)
         try:
             if create.values.get("stream"):
                 return await self._stream(request, follower)
@@ -85,10 +88,12 @@ class ResponsesRoute:
             return await self._whole(request, running, follower)
         finally:
             running.unsubscribe(follower)
+            follower.release()
 
-    async def _read(self, request: web.Request) -> Create:
-        body = await self._bodies.json(request)
-        return parse_create(decode_object(body, "The body"), len(body), self._limits, may_wait=True)
+    async def _read(self, request: web.Request, grant: Grant) -> Create:
+        body = await self._bodies.json(request, grant)
+        limits = self._limits._replace(tools=grant.bound("tools", self._limits.tools))
+        return parse_create(decode_object(body, "The body"), len(body), limits, may_wait=True)
 
     async def _begun(self, turn: Turn, follower: _Follower) -> web.StreamResponse:
         """The response as it begins; what is wrong with the request is said here, not by polling."""
@@ -128,7 +133,8 @@ class ResponsesRoute:
 class _Follower:
     """The subscriber that keeps a turn's events until the handler has written them."""
 
-    def __init__(self) -> None:
+    def __init__(self, held: Held) -> None:
+        self._held = held
         self.error: LooplineError | None = None
         self.done = False
         self.last = b""
@@ -143,6 +149,7 @@ class _Follower:
         for event in events:
             append_frame(self._frames, event)
             self._size += len(event)
+        self._held.set(self._size)
         self.last = events[-1]
         self._spoke_s = asyncio.get_running_loop().time()
         if self._size > HIGH_BYTES:
@@ -197,8 +204,13 @@ class _Follower:
     def take(self) -> list[bytes]:
         """What came since the last take, as frames."""
         taken, self._frames, self._size = self._frames, [], 0
+        self._held.set(0)
         self._room.set()
         return taken
+
+    def release(self) -> None:
+        """Nobody reads any more."""
+        self._held.release()
 
 
 def _response_of(terminal: bytes) -> bytes:

@@ -107,12 +107,14 @@ class StoredRoute:
         return await send_json(request, listed.render(), self._stall_s)
 
     async def input_tokens(self, request: web.Request) -> web.Response:
-        """How many tokens a create would be; nothing is generated and nothing kept."""
+        """How many tokens a create would be; nothing is generated and nothing kept. The limits count it as a turn."""
         caller = self._door.admit(request)
-        body = await self._bodies.json(request)
+        body = await self._bodies.json(request, caller.grant)
         members = decode_object(body, "The body")
-        create = parse_create(members, len(body), self._limits, may_wait=True, needs_input=False)
-        count = await count_tokens(self._services, caller, create)
+        limits = self._limits._replace(tools=caller.grant.bound("tools", self._limits.tools))
+        create = parse_create(members, len(body), limits, may_wait=True, needs_input=False)
+        with caller.grant.account.begin_turn(create.size, self._services.clock()):
+            count = await count_tokens(self._services, caller, create)
         headers = {"x-loopline-estimated": "true"} if count.estimated else None
         answer = {"object": "response.input_tokens", "input_tokens": count.tokens}
         return web.Response(body=encode(answer), content_type=JSON, headers=headers)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from proxy.access.accounts import Lease
 from proxy.errors import Kind, LooplineError
 from proxy.session.registry import Registry, RunningTurn
 from proxy.session.turn import Turn
@@ -49,9 +50,13 @@ class Backgrounds:
     def __len__(self) -> int:
         return len(self._running)
 
-    def start(self, tenant: str, response: str, turn: Turn) -> RunningTurn:
-        """Run a turn. Raises `LooplineError`: queue_full where too many run, shutting_down."""
+    def start(self, tenant: str, response: str, turn: Turn, lease: Lease) -> RunningTurn:
+        """Run a turn, whose end releases the lease.
+
+        Raises `LooplineError`: queue_full where too many run, shutting_down.
+        """
         if len(self._running) >= self._limit:
+            lease.release()
             raise LooplineError(
                 Kind.QUEUE_FULL,
                 f"{self._limit} responses run in the background already (limits.background_turns); "
@@ -61,7 +66,7 @@ class Backgrounds:
             )
         key = (tenant, response)
         background = Background(turn, lambda: self._forget(key))
-        background.running = running = self._registry.start(response, turn.run, background)
+        background.running = running = self._registry.start(response, turn.run, background, lease)
         self._running[key] = background
         return running
 

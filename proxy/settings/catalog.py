@@ -39,6 +39,7 @@ _SHOWN_IF: Mapping[str, str] = {
     "endpoints[0].query": r"\{\}",
     "endpoints[0].proxy": r"[^@?#]*",
     "server.tls_key": _PATH,
+    "access.keys_file": _PATH,
     "reasoning.keys_env": _VARIABLE,
     "reasoning.keys_file": _PATH,
     "state.tenant_secret_env": _VARIABLE,

@@ -24,6 +24,7 @@ LEVELS = {
     "proxy.settings": 1,
     "proxy.wire": 1,
     "proxy.http_client": 1,
+    "proxy.files": 1,
     "proxy.telemetry": 1,  # the package itself: empty
     "proxy.telemetry.observer": 1,
     "proxy.models": 2,
@@ -41,12 +42,14 @@ LEVELS = {
     "proxy.telemetry.tracing": 4,
     "proxy.workers": 5,
     "proxy.app": 5,
+    "proxy.wiring": 5,
     "proxy.tools": 6,
+    "proxy.keys_cli": 7,
     "proxy.cli": 7,
     "proxy.__main__": 8,
 }
 # Packages of one level do not import each other, but for these.
-SIBLINGS = {("proxy.translate", "proxy.models"), ("proxy.app", "proxy.workers")}
+SIBLINGS = {("proxy.translate", "proxy.models"), ("proxy.app", "proxy.workers"), ("proxy.app", "proxy.wiring")}
 
 IO_MODULES = {
     "aiohttp", "asyncio", "fcntl", "multiprocessing", "redis", "select", "selectors", "signal", "socket", "sqlite3",
@@ -57,6 +60,8 @@ MAY_DO_IO = (
     "proxy/cli.py",
     "proxy/workers.py",
     "proxy/state_folder.py",
+    "proxy/files.py",
+    "proxy/access/key_file.py",
     "proxy/session/turn.py",
     "proxy/session/session.py",
     "proxy/session/registry.py",
@@ -71,6 +76,7 @@ MAY_DO_IO = (
     "proxy/tools/*",
 )
 MAY_USE = {
+    "proxy/wiring.py": {"time.monotonic", "time.time"},
     "proxy/models/cache.py": {"asyncio.Lock", "asyncio.timeout"},
     "proxy/settings/certificate.py": {  # can this pair be used?
         "ssl.SSLContext",
@@ -83,7 +89,7 @@ MAY_USE = {
     "proxy/settings/reading.py": {"ssl.create_default_context", "ssl.SSLError"},  # is the CA bundle one?
 }
 MAY_START_TASKS = ("proxy/session/tasks.py", "proxy/tools/*")
-MAY_PRINT = ("proxy/cli.py", "proxy/app.py", "proxy/tools/*")
+MAY_PRINT = ("proxy/cli.py", "proxy/keys_cli.py", "proxy/app.py", "proxy/tools/*")
 MAY_IMPORT_PROMETHEUS = ("proxy/telemetry/metrics.py", "proxy/tools/*")
 
 
