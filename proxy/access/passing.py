@@ -31,18 +31,6 @@ class Allowed(Protocol):
         ...
 
 
-class OwnCredential:
-    """A caller that brings the upstream's credential itself: nothing is kept from it."""
-
-    is_own_key = False
-
-    def allows(self, model: str) -> bool:
-        return True
-
-
-OWN_CREDENTIAL = OwnCredential()
-
-
 def check_path(path: str, patterns: Sequence[str]) -> None:
     """`path` is what follows /v1/, as it was sent. Raises `LooplineError` (forbidden) unless a pattern names it."""
     if _SAFE_PATH.fullmatch(path) and any(_matches(path, pattern) for pattern in patterns):

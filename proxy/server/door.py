@@ -13,7 +13,7 @@ from proxy.access.forwarded import FORWARDED_HEADERS, TrustedProxies
 from proxy.access.gate import Gate, Grant
 from proxy.access.keys import PREFIX
 from proxy.access.tenants import check_host, check_origin
-from proxy.errors import Kind, LooplineError
+from proxy.errors import Kind, LooplineError, kind_of
 from proxy.session.services import Caller
 from proxy.wire.error_events import error_body, retry_headers
 
@@ -92,7 +92,7 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
         if _BEGUN in request:
             raise
         request.protocol.log_exception("Error handling request", exc_info=error)
-        response = error_response(LooplineError(Kind.INTERNAL, "Internal error.", cause=repr(error)))
+        response = error_response(LooplineError(Kind.INTERNAL, "Internal error.", cause=kind_of(error)))
     if "Upgrade" in request.headers or request.method == "CONNECT":
         response.force_close()  # what follows on this connection was meant for another protocol
     return response

@@ -11,10 +11,11 @@ import aiohttp
 from aiohttp import web
 
 from proxy.access.accounts import Lease
+from proxy.access.costs import Meter
 from proxy.access.forms import FormModel, boundary_of
 from proxy.access.forwarded import FORWARDED_HEADERS
 from proxy.access.passing import Allowed, check_model, check_path, checked_json
-from proxy.errors import Kind, LooplineError
+from proxy.errors import Kind, LooplineError, kind_of
 from proxy.models.catalog import Names
 from proxy.server.departed import noticing_departure
 from proxy.server.door import JSON, Door, Handler, go_elsewhere, peer_of
@@ -24,7 +25,7 @@ from proxy.session.services import Caller, Services
 from proxy.telemetry.observer import PassedRecord
 from proxy.upstream.endpoint import Endpoint
 from proxy.upstream.relay import Relay
-from proxy.wire.http_headers import end_to_end
+from proxy.wire.http_headers import RawHeaders, end_to_end, values
 from proxy.wire.targets import check_target, plain_path
 
 _PREFIX = "/v1/"
@@ -163,10 +164,12 @@ class PassthroughRoute:
         )
         with endpoint.lease(), noticing_departure(request) if body is not None else nullcontext():
             answer = await self._relay.send(passed)
+            meter: Meter | None = None
             try:
                 if answer.switched and not upgrade:
                     raise LooplineError(Kind.UPSTREAM_GARBLED, "The upstream switched protocols unasked.")
                 record.status = answer.status
+                meter = Meter(textual=_is_text(answer.raw_headers))
                 response = Relayed(answer, self._rules.stall_s)
                 await response.prepare(request)
                 if answer.switched:
@@ -178,6 +181,7 @@ class PassthroughRoute:
                     while data := await answer.read():
                         await response.pass_on(data)
                         record.bytes_out += len(data)
+                        meter.feed(data)
                 except LooplineError as error:
                     # The answer has begun: an error could only be taken for a part of it.
                     stalled = error.kind is Kind.CLIENT_STALLED
@@ -189,6 +193,10 @@ class PassthroughRoute:
                 return response
             finally:
                 answer.close()
+                if meter is not None and answer.status < 400:
+                    # A file that is sent along is many bytes and few tokens.
+                    said = record.bytes_in if request.content_type == JSON else 0
+                    caller.grant.account.spent(meter.tokens(said), self._services.clock())
 
     def _stays(self, name: str, value: str, caller: Caller) -> bool:
         # Of a header that is repeated, the caller's headers have the last.
@@ -277,13 +285,19 @@ def _is_upgrade(request: web.Request) -> bool:
     return "websocket" in wanted
 
 
+def _is_text(headers: RawHeaders) -> bool:
+    """An answer of JSON or events, not compressed?"""
+    kinds = b"".join(values(headers, b"content-type")).lower()
+    return kinds.startswith((b"application/json", b"text/event-stream")) and not values(headers, b"content-encoding")
+
+
 async def _pieces(request: web.Request) -> AsyncIterator[bytes]:
     """The body as it comes. Raises `LooplineError` (invalid_request) where it ends too soon."""
     try:
         async for data in request.content.iter_any():
             yield data
     except (aiohttp.ClientError, OSError, web.RequestPayloadError) as error:
-        raise LooplineError(Kind.INVALID_REQUEST, "The body ended too soon.", cause=repr(error)) from error
+        raise LooplineError(Kind.INVALID_REQUEST, "The body ended too soon.", cause=kind_of(error)) from error
 
 
 async def _one(body: bytes) -> AsyncIterator[bytes]:

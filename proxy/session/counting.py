@@ -13,8 +13,9 @@ import msgspec
 from proxy.conversation import chain
 from proxy.errors import LooplineError
 from proxy.http_client import read_all
+from proxy.session.prepared import Prepared, translator_for
 from proxy.session.services import Caller, NoHolder, Services
-from proxy.session.turn import Prepared, Turn, translator_for
+from proxy.session.turn import Turn
 from proxy.telemetry.observer import TurnRecord
 from proxy.translate.base import Translator
 from proxy.translate.chat.translator import ChatTranslator

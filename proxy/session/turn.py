@@ -6,24 +6,22 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
-from typing import NamedTuple
 
 from proxy.conversation import chain
 from proxy.conversation.chain import Node
 from proxy.conversation.listing import Context
 from proxy.errors import Kind, LooplineError, kind_of
 from proxy.http_client import HttpResponse, read_all
-from proxy.models.catalog import RESPONSES, Catalog
+from proxy.models.catalog import Catalog
+from proxy.session.prepared import Prepared, translator_for
 from proxy.session.reading import read_next, read_tail
 from proxy.session.references import resolve
 from proxy.session.registry import RunningTurn
 from proxy.session.services import Caller, Holder, Services
 from proxy.telemetry.observer import TurnRecord
 from proxy.translate.base import Brief, Result, Translator
-from proxy.translate.chat.translator import ChatTranslator
 from proxy.translate.failures import upstream_error
 from proxy.translate.left_out import describe
-from proxy.translate.responses.translator import ResponsesTranslator
 from proxy.upstream.endpoint import Endpoint
 from proxy.wire import ids
 from proxy.wire import server_events as events
@@ -37,15 +35,6 @@ _FIRST_SEQUENCE = 2
 _MAX_ERROR_BODY_BYTES = 256 * 1024
 # Our own refusals and a client's own wish say nothing about the parent: it stays (ARCHITECTURE, eviction).
 _KEEPS_PARENT = frozenset({Kind.QUEUE_FULL, Kind.SHUTTING_DOWN, Kind.CANCELLED, Kind.UNAUTHORIZED})
-
-
-class Prepared(NamedTuple):
-    """A turn that is ready to be translated. `open_calls` are those that no output has answered."""
-
-    endpoint: Endpoint
-    catalog: Catalog
-    brief: Brief
-    open_calls: frozenset[str]
 
 
 class Turn:
@@ -430,13 +419,6 @@ def _kept(shown: Shown, result: Result) -> Shown:
     """What is kept to be shown: the output only where the items' bytes are not what the client was told."""
     same = result.output == b",".join(item.raw for item in result.items)
     return shown if same else shown._replace(output=result.output)
-
-
-def translator_for(prepared: Prepared) -> Translator:
-    """A translator into the dialect that the endpoint is asked in."""
-    if prepared.catalog.dialect == RESPONSES:
-        return ResponsesTranslator(prepared.brief, faithful=prepared.endpoint.faithful)
-    return ChatTranslator(prepared.brief)
 
 
 def _owed(translator: Translator) -> list[bytes]:

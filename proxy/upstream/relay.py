@@ -11,7 +11,7 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.client_proto import ResponseHandler
 from yarl import URL
 
-from proxy.errors import Kind, LooplineError
+from proxy.errors import Kind, LooplineError, kind_of
 from proxy.http_client import HttpRequest, Passed
 from proxy.upstream.http import AiohttpResponse, disconnected, timed_out
 from proxy.wire.http_headers import splits
@@ -190,4 +190,4 @@ def _named(error: Exception, request: HttpRequest) -> LooplineError:
         return disconnected(error, request)
     if isinstance(error, aiohttp.ClientResponseError):
         return LooplineError(Kind.UPSTREAM_GARBLED, "The upstream's answer was not valid HTTP.", cause=error.message)
-    return LooplineError(Kind.UPSTREAM_UNREACHABLE, "The upstream could not be asked.", cause=repr(error))
+    return LooplineError(Kind.UPSTREAM_UNREACHABLE, "The upstream could not be asked.", cause=kind_of(error))

@@ -1,0 +1,190 @@
+"""Keys and limits on every route beside creates: what is passed on, stored, counted, or run in the background."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from multidict import CIMultiDict
+from yarl import URL
+
+from tests.house import BEARER, House, house_before, open_house
+from tests.integration.test_background import poll
+from tests.integration.test_passing_with_keys import answer, posts
+from tests.integration.test_stored import ask
+from tests.keyed import KeyRing, bearer, keyed_house
+from tests.recording_upstream import Exchange, RecordingUpstream, recording_upstream
+
+JSON = {"Content-Type": "application/json"}
+BODY = b'{"model":"small","input":"x"}'
+
+
+@asynccontextmanager
+async def passing(
+    folder: Path, extra: Mapping[str, object] | None = None
+) -> AsyncIterator[tuple[House, KeyRing, RecordingUpstream]]:
+    """A server with a file of keys, before an upstream that records what it is sent."""
+    ring = KeyRing(folder / "keys.jsonl")
+    settings = {"access.keys_file": str(ring.path), **(extra or {})}
+    async with recording_upstream(answer) as upstream, house_before(upstream.url, "chat", settings) as house:
+        ring.house = house
+        yield house, ring, upstream
+
+
+async def embed(house: House, token: str, body: bytes = BODY, path: str = "embeddings") -> tuple[int, str]:
+    """A request that is passed on: its status and the error's code."""
+    async with house.http.post(f"{house.url}/{path}", data=body, headers={**JSON, **bearer(token)}) as response:
+        text = await response.text()
+        return response.status, "" if response.status == 200 else json.loads(text)["error"]["code"] or ""
+
+
+async def test_a_key_of_ours_is_passed_on_in_no_header(tmp_path: Path) -> None:
+    async with passing(tmp_path, {"endpoints[0].client_credentials": "yes"}) as (house, ring, upstream):
+        token = ring.make("alice")
+        headers = CIMultiDict({**JSON, **bearer(token), "Cookie": f"key={token}", "x-api-key": token})
+        headers.extend([("X-Odd", token), ("X-Odd", "plain"), ("X-Even", "plain"), ("X-Even", f"k {token}")])
+        headers.extend([("X-Request-Id", token), ("Authorization_", f"Bearer {token}"), ("OpenAI-Beta", "x=1")])
+        async with house.http.post(f"{house.url}/embeddings", data=BODY, headers=headers) as response:
+            assert response.status == 200
+            assert token not in str(response.headers)
+        [came] = posts(upstream)
+        assert came.values(b"x-odd") == [b"plain"]
+        assert came.values(b"openai-beta") == [b"x=1"]
+        for request in upstream.requests:
+            assert token.encode() not in b"\n".join([*request.start, *(value for _, value in request.headers)])
+
+
+@pytest.mark.parametrize("spelled", ["{}", "%6clk_{}", "llk%5F{}"])
+async def test_a_key_of_ours_in_an_address_is_refused(spelled: str, tmp_path: Path) -> None:
+    async with passing(tmp_path) as (house, ring, upstream):
+        token = ring.make("alice")
+        said = spelled.format(token if spelled == "{}" else token.removeprefix("llk_"))
+        for target in (f"embeddings?key={said}", f"audio/{said}"):
+            url = URL(f"{house.url}/{target}", encoded=True)
+            async with house.http.post(url, data=BODY, headers={**JSON, **bearer(token)}) as response:
+                assert response.status == 400
+                assert "Authorization" in (await response.json())["error"]["message"]
+        assert not upstream.requests
+
+
+async def test_a_key_opens_what_it_may_use_and_no_more(tmp_path: Path) -> None:
+    async with passing(tmp_path, {"server.host": "0.0.0.0"}) as (house, ring, upstream):
+        token = ring.make("alice", models=["small"])
+        assert await embed(house, token) == (200, "")
+        assert (await embed(house, token, b'{"model":"secret"}'))[0] == 404
+        assert (await embed(house, token, path="files"))[0] == 403
+        assert await embed(house, "sk-other") == (401, "invalid_api_key")
+        ring.revoke("alice")
+        assert await embed(house, token) == (401, "invalid_api_key")
+        assert len(posts(upstream)) == 1
+
+
+async def test_a_revoked_key_reaches_nothing_that_is_stored(tmp_path: Path) -> None:
+    async with keyed_house(tmp_path) as (house, ring):
+        headers = bearer(ring.make("alice", tenant="team"))
+        async with house.post({"input": "x"}, headers=headers) as response:
+            made = (await response.json())["id"]
+        routes = (
+            *(("GET", made), ("GET", f"{made}/input_items"), ("POST", f"{made}/cancel"), ("DELETE", made)),
+            ("POST", "input_tokens"),
+        )
+        assert (await ask(house, "GET", made, headers))[0] == 200
+        ring.revoke("alice")
+        for method, path in routes:
+            status, body = await ask(house, method, path, headers, json={"input": "x"} if "tokens" in path else None)
+            assert (status, body["error"]["code"]) == (401, "invalid_api_key")
+        colleague = bearer(ring.make("bob", tenant="team"))
+        assert (await ask(house, "GET", made, colleague))[0] == 200
+
+
+async def test_a_turn_in_the_background_is_a_turn_at_once_until_it_ends() -> None:
+    async with open_house("chat", {"access.turns": 1}) as house:
+        async with house.post({"input": "[[stall 1]]", "background": True}) as response:
+            begun = (await response.json())["id"]
+        for members in ({}, {"background": True}):
+            async with house.post({"input": "x", **members}) as response:
+                assert response.status == 429
+                assert response.headers["Retry-After"] == "1"
+        assert (await ask(house, "POST", "input_tokens", json={"input": "x"}))[0] == 429
+        assert (await ask(house, "GET", begun))[0] == 200, "polling is no turn"
+        await ask(house, "POST", f"{begun}/cancel")
+        async with house.post({"input": "x"}) as response:
+            assert response.status == 200
+
+
+async def test_one_too_many_in_the_background_takes_nothing() -> None:
+    async with open_house("chat", {"limits.background_turns": 1}) as house:
+        async with house.post({"input": "[[stall 1]]", "background": True}) as response:
+            begun = (await response.json())["id"]
+        async with house.post({"input": "x", "background": True}) as response:
+            assert response.status == 429
+        whole = house.server.gate.accounts.whole
+        assert whole.turns == 1
+        await ask(house, "POST", f"{begun}/cancel")
+        assert (await poll(house, begun, "cancelled"))["id"] == begun
+        assert (whole.turns, whole.budget.used) == (0, 0)
+
+
+async def test_requests_a_minute_are_those_of_every_route(tmp_path: Path) -> None:
+    async with passing(tmp_path, {"access.requests_per_minute": 2}) as (house, ring, upstream):
+        token, other = ring.make("alice"), ring.make("bob")
+        assert (await ask(house, "POST", "input_tokens", bearer(token), json={"model": "small", "input": "x"}))[
+            0
+        ] == 200
+        assert await embed(house, token) == (200, "")
+        assert await embed(house, token) == (429, "rate_limit_exceeded")
+        async with house.post({"model": "small", "input": "x"}, headers=bearer(token)) as response:
+            assert response.status == 429
+            assert 1 <= int(response.headers["Retry-After"]) <= 30
+        assert len([came for came in posts(upstream) if came.start[1] == b"/v1/embeddings"]) == 1
+        assert await embed(house, other) == (200, "")
+
+
+async def test_tokens_of_what_is_passed_on_are_counted() -> None:
+    async with open_house("chat", {"access.tokens_per_minute": 10}) as house:
+        body = {"model": "simulated", "messages": [{"role": "user", "content": "[[say 20]]"}]}
+        url = f"{house.url}/chat/completions"
+        async with house.http.post(url, json=body, headers=BEARER) as response:
+            assert (response.status, (await response.json())["usage"]["total_tokens"] > 10) == (200, True)
+        async with house.http.post(url, json=body, headers=BEARER) as response:
+            assert response.status == 429
+            assert "tokens a minute" in (await response.json())["error"]["message"]
+
+
+async def test_what_is_being_passed_on_is_a_turn_at_once(tmp_path: Path) -> None:
+    reached, go = asyncio.Event(), asyncio.Event()
+
+    async def slow(exchange: Exchange) -> None:
+        reached.set()
+        await go.wait()
+        await answer(exchange)
+
+    async with recording_upstream(slow) as upstream, house_before(upstream.url, "chat", {"access.turns": 1}) as house:
+        headers = {**JSON, **BEARER}
+        first = asyncio.create_task(house.http.post(f"{house.url}/embeddings", data=BODY, headers=headers))
+        await reached.wait()
+        assert (await embed(house, "test"))[0] == 429
+        go.set()
+        async with await first as response:
+            assert response.status == 200
+        await house.empty()
+        assert await embed(house, "test") == (200, "")
+        assert house.server.gate.accounts.whole.budget.used == 0
+
+
+async def test_what_a_body_inflates_to_is_memory() -> None:
+    body = gzip.compress(json.dumps({"input": "x" * 900_000}).encode())
+    headers = {**JSON, **BEARER, "Content-Encoding": "gzip"}
+    async with open_house("chat", {"access.memory_bytes": 400_000}) as house:
+        async with house.http.post(f"{house.url}/responses", data=body, headers=headers) as response:
+            assert response.status == 503
+            assert response.headers["Retry-After"] == "1"
+        await house.empty()
+        assert house.server.gate.accounts.whole.budget.used == 0
+        async with house.post({"input": "x"}) as response:
+            assert response.status == 200
