@@ -254,9 +254,9 @@ async def test_every_failure_is_counted_once(house: House, client: WireClient) -
     assert 'loopline_upstream_errors_total{endpoint="default",kind="upstream_closed"} 1.0' in rendered
 
 
-@pytest.mark.parametrize("begun", [False, True])
+@pytest.mark.parametrize("where", ["request", "feed", "result"])
 async def test_a_bug_of_ours_reaches_the_client_as_a_failure(
-    begun: bool, dialect: str, monkeypatch: pytest.MonkeyPatch
+    where: str, dialect: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object) -> None:
         raise RuntimeError("a bug, with the user's words in it")
@@ -264,9 +264,9 @@ async def test_a_bug_of_ours_reaches_the_client_as_a_failure(
     async with open_house(dialect) as house, house.connect() as client:
         with monkeypatch.context() as patch:
             for translator in (ChatTranslator, ResponsesTranslator):
-                patch.setattr(translator, "result" if begun else "request", broken)
+                patch.setattr(translator, where, broken)
             recorded = await client.turn("[[say 3]]")
-        assert recorded.kind == ("response.failed" if begun else "error")
+        assert recorded.kind == ("error" if where == "request" else "response.failed")
         assert recorded.error["code"] == "server_error"
         assert recorded.error["message"] == "Internal error."
         await client.works()

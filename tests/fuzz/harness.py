@@ -278,6 +278,10 @@ def _check_next(given: StreamInput, result: Result) -> None:
     """The answer, sent back with all its calls answered, is a request that the same server takes."""
     if not {item.kind for item in result.items} <= _KNOWN:
         return
+    if profiles()[given.profile].responses.faithful and any(
+        item.kind in _ANSWERS and not item.call_id for item in result.items
+    ):
+        return  # what such a server says passes as it is: nobody could answer a call that it gave no id
     answers = [json.dumps(answer_of(json.loads(item.raw))).encode() for item in result.items if _is_open(item)]
     items = [b'{"role":"user","content":"hi"}', *(item.raw for item in result.items), *answers]  # every digit as it was
     members = [json.dumps(name).encode() + b":" + bytes(raw) for name, raw in given.create.members.items()]
