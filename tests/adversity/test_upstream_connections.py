@@ -178,7 +178,9 @@ async def test_an_answer_whose_end_fails_or_never_comes_is_whole_all_the_same(en
         else:
             await held.wait()
 
-    async with before(answer) as (house, _), house.connect() as client:
-        recorded = await client.turn([user("go")])
-        held.set()
-        assert (recorded.kind, recorded.text) == ("response.completed", "all said")
+    async with before(answer) as (house, _):
+        async with house.connect() as client:
+            recorded = await client.turn([user("go")])
+            held.set()
+            assert (recorded.kind, recorded.text) == ("response.completed", "all said")
+        await house.empty(timeout_s=3)
