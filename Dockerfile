@@ -1,9 +1,10 @@
 # Two stages: what builds stays behind. The second runs without root and holds nothing but Python and Loopline.
 FROM python:3.11-slim AS build
 WORKDIR /src
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml README.md LICENSE requirements.lock ./
 COPY proxy ./proxy
-RUN python -m venv /opt/loopline && /opt/loopline/bin/pip install --no-cache-dir .
+# Nothing but what the lock names, by its hash (`make lock`); then Loopline itself, which brings nothing more.
+RUN python -m venv /opt/loopline && /opt/loopline/bin/pip install --no-cache-dir --require-hashes -r requirements.lock && /opt/loopline/bin/pip install --no-cache-dir --no-deps .
 
 FROM python:3.11-slim
 RUN useradd --system --create-home --uid 10001 loopline
@@ -11,7 +12,7 @@ COPY --from=build /opt/loopline /opt/loopline
 USER 10001
 WORKDIR /home/loopline
 # A container is reached from outside, so it listens on every address; Loopline then refuses to start without client
-# keys unless LOOPLINE_INSECURE=true says that the network in front of it is trusted.
+# keys (LOOPLINE_ACCESS_KEYS_FILE) unless LOOPLINE_INSECURE=true says that the network in front of it is trusted.
 ENV LOOPLINE_HOST=0.0.0.0 \
     PATH=/opt/loopline/bin:$PATH
 EXPOSE 8780

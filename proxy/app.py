@@ -8,11 +8,16 @@ import os
 import time
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from pathlib import Path
 
 import structlog
 from aiohttp import web
 
 from proxy import __version__
+from proxy.access.accounts import Quota
+from proxy.access.gate import Gate
+from proxy.access.key_file import KeyFile
+from proxy.access.keys import BadKey
 from proxy.access.sealing import Sealer
 from proxy.conversation.memory import MemoryStore
 from proxy.models.cache import CatalogCache
@@ -27,8 +32,8 @@ from proxy.session.registry import Registry
 from proxy.session.services import Services
 from proxy.session.session import SessionLimits
 from proxy.session.tasks import Tasks
+from proxy.settings import Access, BadSetting, Limits, Settings, api_key, is_loopback
 from proxy.settings import Endpoint as EndpointSettings
-from proxy.settings import Settings, api_key
 from proxy.state_folder import load_secrets
 from proxy.telemetry.logging import Log, http_logger
 from proxy.telemetry.metrics import Metrics
@@ -36,7 +41,9 @@ from proxy.telemetry.observer import Observer, Observers
 from proxy.translate.tools.listed import ToolMemo
 from proxy.upstream.endpoint import Endpoint
 from proxy.upstream.http import AiohttpClient
-from proxy.wire.client_events import Limits
+from proxy.wire.client_events import Limits as RequestLimits
+
+_LOOK_AGAIN_S = 1.0
 
 
 class Loopline:
@@ -92,6 +99,7 @@ class Loopline:
         self.metrics = Metrics(__version__)
         observer = Observers((self.metrics, Log(), *self._observers))
         secrets = load_secrets(settings, os.environ)
+        self.keys = load_keys(settings)
         for warning in secrets.warnings:
             structlog.get_logger().warning(warning)
         self.services = services = _services(settings, observer, Sealer(secrets.keys))
@@ -101,6 +109,9 @@ class Loopline:
         stack.push_async_callback(client.aclose)
         self.tasks = Tasks(observer.crashed)
         stack.push_async_callback(self.tasks.aclose)
+        if self.keys is not None:
+            watching = self.tasks.spawn(_follow(self.keys), "follow the file of keys")
+            stack.callback(watching.cancel)
         self.registry = Registry(self.tasks)
         self.operations = OperationsRoute(self.metrics.render, __version__)
         app = self._routes(services, secrets.tenant)
@@ -111,6 +122,7 @@ class Loopline:
             handler_cancellation=True,
             max_field_size=settings.limits.header_bytes,
             max_line_size=settings.limits.header_bytes,
+            max_headers=settings.limits.headers,
             auto_decompress=False,
             keepalive_timeout=settings.server.head_s,  # counts before the first request too, and while a head comes
             shutdown_timeout=5.0,
@@ -127,12 +139,20 @@ class Loopline:
 
     def _routes(self, services: Services, tenant_secret: bytes) -> web.Application:
         settings = self.settings
+        self.gate = Gate(
+            tenant_secret,
+            self.keys,
+            each=_quota(settings.access),
+            whole=_quota(settings.limits),
+            clock=services.clock,
+            wall=services.wall,
+        )
         door = Door(
             insecure=settings.server.insecure,
             allowed_origins=frozenset(settings.server.allowed_origins),
-            secret=tenant_secret,
+            gate=self.gate,
         )
-        limits = Limits(input_items=settings.limits.input_items, tools=settings.limits.tools)
+        limits = RequestLimits(input_items=settings.limits.input_items, tools=settings.limits.tools)
         self.sockets = WebSocketRoute(
             services,
             self.registry,
@@ -153,6 +173,7 @@ class Loopline:
             ping_interval_s=settings.server.ping_interval_s,
             frame_hard_bytes=settings.limits.frame_hard_bytes,
             outbox_bytes=settings.limits.outbox_bytes,
+            receive_s=settings.server.receive_s,
         )
         self.responses = ResponsesRoute(
             services,
@@ -161,6 +182,7 @@ class Loopline:
             limits,
             stall_s=settings.server.client_stall_s,
             keepalive_s=settings.server.keepalive_s,
+            receive_s=settings.server.receive_s,
         )
         models = ModelsRoute(services, door)
         app = web.Application(middlewares=[answer_errors], client_max_size=settings.limits.frame_bytes)
@@ -176,7 +198,11 @@ class Loopline:
 
     def _add_operations(self, app: web.Application) -> None:
         app.router.add_get("/readyz", self.operations.readiness)
-        app.router.add_get("/metrics", self.operations.metrics)
+        # Keys guard what clients use. Numbers about everybody's use are not for strangers, who may come to a port that
+        # keys alone protect: server.admin_port has them.
+        exposed = not (self.settings.server.insecure or is_loopback(self.settings.server.host))
+        if self.settings.server.admin_port or not exposed:
+            app.router.add_get("/metrics", self.operations.metrics)
 
     async def _start_admin(self, stack: AsyncExitStack) -> None:
         app = web.Application()
@@ -209,6 +235,45 @@ def _services(settings: Settings, observer: Observers, sealer: Sealer) -> Servic
     )
 
 
+def load_keys(settings: Settings) -> KeyFile | None:
+    """The client keys that the settings name, None where none are required. Raises `BadSetting`."""
+    named = settings.access.keys_file
+    if not named:
+        return None
+    try:
+        keys = KeyFile(Path(named).expanduser())
+    except FileNotFoundError:
+        raise BadSetting(f"access.keys_file: there is no {named}; loopline keys create makes it") from None
+    except (OSError, ValueError, RuntimeError) as error:  # no keys; a path that no system takes; ~ of nobody
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise BadSetting(f"access.keys_file: cannot read {named}: {reason}") from None
+    if keys.open_to_all:
+        structlog.get_logger().warning(f"access.keys_file: {named} is open to every user: chmod 600 closes it")
+    return keys
+
+
+async def _follow(keys: KeyFile) -> None:
+    """Look once a second whether the file has changed; a file that cannot be read changes nothing."""
+    while True:
+        await asyncio.sleep(_LOOK_AGAIN_S)
+        try:
+            if await asyncio.to_thread(keys.refresh):
+                structlog.get_logger().info("access.keys_file: read again", keys=len(keys))
+        except (OSError, BadKey) as error:
+            reason = error.strerror if isinstance(error, OSError) else str(error)
+            structlog.get_logger().warning("access.keys_file: cannot be read; the keys stay as they were", cause=reason)
+
+
+def _quota(limits: Access | Limits) -> Quota:
+    return Quota(
+        connections=limits.connections,
+        turns=limits.turns,
+        requests_per_minute=limits.requests_per_minute,
+        tokens_per_minute=limits.tokens_per_minute,
+        memory_bytes=limits.memory_bytes,
+    )
+
+
 def _endpoint(endpoint: EndpointSettings, settings: Settings) -> Endpoint:
     return Endpoint(
         endpoint.name,
@@ -222,6 +287,8 @@ def _endpoint(endpoint: EndpointSettings, settings: Settings) -> Endpoint:
         dialect=endpoint.dialect,
         profile=endpoint.profile,
         faithful=endpoint.faithful,
+        client_credentials=endpoint.client_credentials == "yes"
+        or (endpoint.client_credentials == "auto" and len(settings.endpoints) == 1),
         max_output_tokens=endpoint.max_output_tokens,
         context_hint=endpoint.context_hint,
         first_byte_s=settings.upstream.first_byte_timeout_s,

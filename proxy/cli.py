@@ -16,7 +16,7 @@ from proxy.settings import CATALOG, CONFIG_ENV, FLAGS, BadSetting, Setting, effe
 Command = TypeVar("Command", bound=Callable[..., Any])
 BAD_SETTING, FAILED = 2, 1
 # Commands with a module of their own, which imports more than the others need.
-_LATE = {"demo": "proxy.tools.demo.cli"}
+_LATE = {"demo": "proxy.tools.demo.cli", "keys": "proxy.keys_cli"}
 
 
 class _Loopline(click.Group):
@@ -53,6 +53,7 @@ def main() -> None:
       loopline serve --upstream http://127.0.0.1:8000/v1
       loopline demo
       loopline check-config --config loopline.toml
+      loopline keys create --name alice
       loopline rotate-key
       loopline simulate --port 8000
     """
@@ -142,10 +143,12 @@ def check_config(config: Path | None, **flags: Any) -> None:
       LOOPLINE_PORT=9000 loopline check-config
     """
     from proxy import state_folder  # late: the other commands need none of it
+    from proxy.app import load_keys
     from proxy.models.chosen import chosen_profiles
 
     loaded = read(config, _given(flags), os.environ)
     chosen_profiles(loaded.settings)
+    load_keys(loaded.settings)
     state_folder.check(loaded.settings, os.environ)
     click.echo(effective(loaded), nl=False)
 

@@ -50,6 +50,10 @@ class Kind(StrEnum):
     CONNECTION_LIMIT = "connection_limit"
     RESPONSE_NOT_RUNNING = "response_not_running"
     QUEUE_FULL = "queue_full"
+    UNAUTHORIZED = "unauthorized"
+    RATE_LIMITED = "rate_limited"
+    OVERLOADED = "overloaded"
+    SLOW_SENDER = "slow_sender"
     FORBIDDEN = "forbidden"
     WEBSOCKET_OFF = "websocket_off"
     NOT_FOUND = "not_found"
@@ -109,6 +113,12 @@ TABLE: Mapping[Kind, Row] = {
     Kind.CONNECTION_LIMIT: Row(_P, _YES, _BAD, "websocket_connection_limit_reached", 400, 1001),
     Kind.RESPONSE_NOT_RUNNING: Row(_C, _NO, _BAD, "response_not_found", 404),
     Kind.QUEUE_FULL: Row(_C, _YES, "rate_limit_error", "rate_limit_exceeded", 429),
+    # Of a key that no longer counts: the socket is closed too, with 1008 (policy).
+    Kind.UNAUTHORIZED: Row(_C, _NO, _BAD, "invalid_api_key", 401, 1008),
+    Kind.RATE_LIMITED: Row(_C, _YES, "rate_limit_error", "rate_limit_exceeded", 429),
+    # A plain 503: 429 and a 503 with the code server_is_overloaded are the end for Codex where an upgrade is refused.
+    Kind.OVERLOADED: Row(_P, _YES, "server_error", "server_error", 503),
+    Kind.SLOW_SENDER: Row(_C, _YES, _BAD, "request_timeout", 408, 1008),
     Kind.FORBIDDEN: Row(_C, _NO, _BAD, "forbidden", 403),
     Kind.WEBSOCKET_OFF: Row(_C, _NO, _BAD, "websocket_disabled", 426),
     Kind.NOT_FOUND: Row(_C, _NO, _BAD, "not_found", 404),
@@ -134,12 +144,21 @@ TABLE: Mapping[Kind, Row] = {
 }
 
 
+def kind_of(error: BaseException) -> str:
+    """What of an exception may stand in a log: its class and the system's word for it.
+
+    Never its own text: that quotes what was being worked on, be it a header or what a user said.
+    """
+    name = type(error).__name__
+    return f"{name}: {error.strerror}" if isinstance(error, OSError) and error.strerror else name
+
+
 class LooplineError(Exception):
     """A failure with a kind, a message for the client, and what an operator needs.
 
     `message` is shown to the client and names the remedy where there is one. `param` is the request field at fault.
-    `code` overrides the table's code (an upstream's own code, kept). `retry_after_s` becomes `Retry-After`. `cause`
-    is for the log alone.
+    `code` overrides the table's code (an upstream's own code, kept). `retry_after_s` becomes `Retry-After`;
+    `headers` are further ones of the answer. `cause` is for the log alone.
     """
 
     def __init__(
@@ -150,6 +169,7 @@ class LooplineError(Exception):
         param: str | None = None,
         code: str | None = None,
         retry_after_s: float | None = None,
+        headers: Mapping[str, str] | None = None,
         cause: str | None = None,
     ) -> None:
         super().__init__(message)
@@ -157,6 +177,7 @@ class LooplineError(Exception):
         self.message = message
         self.param = param
         self.retry_after_s = retry_after_s
+        self.headers = headers or {}
         self.cause = cause
         row = TABLE[kind]
         self.source = row.source

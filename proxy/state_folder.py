@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 import secrets
 import stat
-import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
+from proxy.files import locked, replace
 from proxy.settings import BadSetting, Settings, sealing_keys, sealing_source, tenant_secret
 from proxy.settings.keys import (
     KEY_BYTES,
@@ -103,12 +103,12 @@ def rotate(settings: Settings, environ: Mapping[str, str], keep: int) -> Rotatio
     path = (folder(settings, environ) / _KEYS.name if source is None or source.path is None else source.path).resolve()
     if source is None:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with _locked(path):
+    with locked(path):
         keys: Mapping[str, bytes] = {}
         with suppress(FileNotFoundError):
             keys = _parsed(_KEYS, parse_keys, path, _read(path))
         changed = rotated(keys, *_fresh_key(), keep)
-        _replace(path, format_keys(changed))
+        replace(path, format_keys(changed))
     sealing, *opening = changed
     return Rotation(path, sealing, tuple(opening), tuple(name for name in keys if name not in changed))
 
@@ -187,49 +187,8 @@ def _read_or_make(path: Path, fresh: str) -> str:
     with suppress(FileNotFoundError):
         return _read(path)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with _locked(path):
+    with locked(path):
         with suppress(FileNotFoundError):  # another process was faster
             return _read(path)
-        _replace(path, fresh)
+        replace(path, fresh)
     return fresh
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Hold the lock beside `path`. Raises OSError where the file system has no locks."""
-    if sys.platform == "win32":  # for the type checker, and a word where Loopline is embedded there
-        raise OSError("no file locks here")
-    import fcntl
-
-    # Opened for writing: over NFS only such a file can be locked.
-    descriptor = os.open(path.with_name(f".{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _replace(path: Path, text: str) -> None:
-    """Replace a file in one step, its mode and owner kept; a new one is 0600. Only under `_locked`."""
-    part = path.with_name(f".{path.name}.part")
-    part.unlink(missing_ok=True)  # of a process that was killed here
-    try:
-        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with open(descriptor, "w", encoding="utf-8") as file:
-            with suppress(FileNotFoundError):
-                _like(path.stat(), descriptor)
-            file.write(text)
-            file.flush()
-            os.fsync(descriptor)
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
-
-
-def _like(old: os.stat_result, descriptor: int) -> None:
-    """Root may rotate the keys of a server that runs as somebody else: it must be able to read them still."""
-    new = os.fstat(descriptor)
-    if (new.st_uid, new.st_gid) != (old.st_uid, old.st_gid):
-        os.fchown(descriptor, old.st_uid, old.st_gid)
-    os.fchmod(descriptor, stat.S_IMODE(old.st_mode))

@@ -135,6 +135,12 @@ class WireClient:
             recorded.events.append(await self.event())
         return recorded
 
+    async def until_ended(self) -> Event:
+        """The terminal event of what runs; what comes before it is dropped."""
+        while (event := await self.event())["type"] not in TERMINAL:
+            pass
+        return event
+
     async def turn(self, input: str | Sequence[Event] | None = None, **members: Any) -> Recorded:  # noqa: A002
         """One turn, whole."""
         await self.create(input, **members)

@@ -7,6 +7,7 @@ import math
 from cachetools import TTLCache
 
 from proxy.conversation.chain import Node
+from proxy.conversation.holding import Holding
 
 _Key = tuple[str, str]
 
@@ -23,8 +24,7 @@ class MemoryStore:
         self._budget_bytes = budget_bytes
         self._now = 0.0
         self._entries: TTLCache[_Key, Node] = TTLCache(math.inf, ttl_s, timer=lambda: self._now)
-        self._holders: dict[Node, int] = {}
-        self._used_bytes = 0
+        self._holding = Holding()
 
     async def put(self, node: Node, now: float) -> None:
         """Keep a node; make room by forgetting the least recently used."""
@@ -33,12 +33,12 @@ class MemoryStore:
             return  # it could not stay, and making room for it would forget everybody else's
         key = (node.tenant, node.id)
         before = self._entries.get(key)
-        self._hold(node)
+        self._holding.hold(node)
         self._entries[key] = node
         if before is not None:
-            self._release(before)
-        while self._used_bytes > self._budget_bytes and self._entries:
-            self._release(self._entries.popitem()[1])
+            self._holding.release(before)
+        while self._holding.bytes > self._budget_bytes and self._entries:
+            self._holding.release(self._entries.popitem()[1])
 
     async def get(self, tenant: str, response: str, now: float) -> Node | None:
         """The tenant's node of that id; using it makes it young again."""
@@ -55,12 +55,12 @@ class MemoryStore:
         node = self._entries.pop((tenant, response), None)
         if node is None:
             return False
-        self._release(node)
+        self._holding.release(node)
         return True
 
     def used_bytes(self) -> int:
         """Bytes that the entries keep alive."""
-        return self._used_bytes
+        return self._holding.bytes
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -68,31 +68,9 @@ class MemoryStore:
     async def aclose(self) -> None:
         """Forget everything."""
         self._entries.clear()
-        self._holders.clear()
-        self._used_bytes = 0
+        self._holding.clear()
 
     def _expire(self, now: float) -> None:
         self._now = now
         for _, node in self._entries.expire(now):
-            self._release(node)
-
-    def _hold(self, node: Node) -> None:
-        each: Node | None = node
-        while each is not None:
-            holders = self._holders.get(each, 0)
-            self._holders[each] = holders + 1
-            if holders:
-                return
-            self._used_bytes += each.own_bytes
-            each = each.parent
-
-    def _release(self, node: Node) -> None:
-        each: Node | None = node
-        while each is not None:
-            holders = self._holders[each] - 1
-            if holders:
-                self._holders[each] = holders
-                return
-            del self._holders[each]
-            self._used_bytes -= each.own_bytes
-            each = each.parent
+            self._holding.release(node)

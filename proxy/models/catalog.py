@@ -115,26 +115,32 @@ class Names:
         """Aliases without a pattern: names that clients may be shown."""
         return tuple(name for name in self._aliases if not set(name) & set("*?["))
 
-    def resolve(self, name: str | None, catalog: Catalog) -> str:
-        """The upstream's name. Raises `LooplineError` (missing_parameter, model_not_found)."""
+    def resolve(self, name: str | None, catalog: Catalog, allows: Callable[[str], bool] = lambda _: True) -> str:
+        """The upstream's name. Raises `LooplineError` (missing_parameter, model_not_found).
+
+        `allows` says which names the client may use, an alias by its own name. One that it may not use is exactly as
+        unknown as one that there is not.
+        """
+        default = self._default if self._default and allows(self._default) else ""
         if name is None:
-            if not self._default:
+            if not default:
                 raise LooplineError(
                     Kind.MISSING_PARAMETER,
                     "Missing required parameter: 'model' (there is no default: setting models.default).",
                     param="model",
                 )
-            return self._default
+            return default
+        allowed = allows(name)
         alias = self._alias(name)
-        if alias is not None:
+        if alias is not None and allowed:
             return alias
-        if catalog.names is None or name in catalog.names:
+        if allowed and (catalog.names is None or name in catalog.names):
             return name
-        if self._default:
-            return self._default
+        if default:
+            return default
         raise LooplineError(
             Kind.MODEL_NOT_FOUND,
-            f"The model '{name}' does not exist here; this upstream serves {_some(catalog.names)}. "
+            f"The model '{name}' does not exist here; {_some(sorted(filter(allows, catalog.names or ())))}. "
             "Name one of them, or set an alias (models.aliases) or a default (models.default).",
             param="model",
         )
@@ -148,6 +154,8 @@ class Names:
         return None
 
 
-def _some(names: frozenset[str]) -> str:
-    shown = sorted(names)[:_SHOWN]
-    return ", ".join(shown) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+def _some(names: Sequence[str]) -> str:
+    if not names:
+        return "what this upstream serves to you is not known"
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"this upstream serves {', '.join(names[:_SHOWN])}{more}"

@@ -4,33 +4,37 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from aiohttp import web
 
-from proxy.access.tenants import check_host, check_origin, tenant_of
+from proxy.access.gate import Gate, Grant
+from proxy.access.tenants import check_host, check_origin
 from proxy.errors import Kind, LooplineError
 from proxy.session.services import Caller
 from proxy.wire.error_events import error_body, retry_headers
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 JSON = "application/json"
+_GRANT = web.RequestKey("loopline.grant", Grant)
 
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """The rules at the entrance. `secret` keys the tenants' hashes."""
+    """The rules at the entrance."""
 
     insecure: bool
     allowed_origins: frozenset[str]
-    secret: bytes = field(repr=False)
+    gate: Gate
 
     def admit(self, request: web.Request) -> Caller:
-        """The caller. Raises `LooplineError` (forbidden)."""
-        check_host(request.headers.get("Host"), insecure=self.insecure)
+        """The caller, without any key of ours among its headers. Raises `LooplineError` (forbidden, unauthorized)."""
+        check_host(request.headers.get("Host"), insecure=self.insecure or self.gate.needs_key)
         check_origin(request.headers.get("Origin"), self.allowed_origins)
         headers = {name.lower(): value for name, value in request.headers.items()}
-        return Caller(tenant_of(headers, self.secret), headers)
+        grant = self.gate.grant(headers)
+        request[_GRANT] = grant
+        return Caller(grant.tenant, self.gate.kept_back(headers), grant)
 
 
 def error_response(error: LooplineError, extra: Mapping[str, str] | None = None) -> web.Response:
@@ -56,9 +60,13 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
 
 
 async def name_request(request: web.Request, response: web.StreamResponse) -> None:
-    """Every answer names its request: the caller's id, or one of ours."""
+    """Every answer names its request, by the caller's id or one of ours, and says what is left of the rates."""
     if "x-request-id" not in response.headers:
         response.headers["x-request-id"] = request.headers.get("x-request-id") or "req_" + secrets.token_hex(12)
+    grant: Grant | None = request.get(_GRANT)
+    if grant is not None:
+        for name, value in grant.rate_headers().items():
+            response.headers.setdefault(name, value)
 
 
 def _of_http(error: web.HTTPException) -> LooplineError:

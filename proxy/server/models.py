@@ -39,4 +39,4 @@ class ModelsRoute:
         for name in (*services.names.exact, services.names.default):
             if name and name not in entries:
                 entries[name] = encode({"id": name, "object": "model", "created": 0, "owned_by": "loopline"})
-        return entries
+        return {name: entry for name, entry in entries.items() if caller.grant.allows(name)}

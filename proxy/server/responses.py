@@ -8,6 +8,8 @@ from contextlib import contextmanager
 
 from aiohttp import web
 
+from proxy.access.budget import Budget, Held
+from proxy.access.gate import Grant
 from proxy.errors import Kind, LooplineError
 from proxy.server.door import JSON, Door, error_response
 from proxy.session.registry import Registry, RunningTurn
@@ -28,7 +30,15 @@ class ResponsesRoute:
     """Serves creates by HTTP."""
 
     def __init__(
-        self, services: Services, registry: Registry, door: Door, limits: Limits, *, stall_s: float, keepalive_s: float
+        self,
+        services: Services,
+        registry: Registry,
+        door: Door,
+        limits: Limits,
+        *,
+        stall_s: float,
+        keepalive_s: float,
+        receive_s: float,
     ) -> None:
         self._services = services
         self._registry = registry
@@ -36,6 +46,7 @@ class ResponsesRoute:
         self._limits = limits
         self._stall_s = stall_s
         self._keepalive_s = keepalive_s
+        self._receive_s = receive_s
         self.draining = False
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
@@ -44,7 +55,8 @@ class ResponsesRoute:
         if self.draining:
             return _go_elsewhere()
         received_s = self._services.clock()
-        create = await self._read(request)
+        account = caller.grant.account
+        create = await self._read(request, caller.grant)
         response = ids.response_id(create.parent_id)
         record = TurnRecord(
             response=response,
@@ -57,16 +69,18 @@ class ResponsesRoute:
             bytes_in=create.size,
         )
         turn = Turn(self._services, caller, create, NoHolder(), record)
-        follower = _Follower()
-        running = self._registry.start(response, turn.run, follower)
+        follower = _Follower(Held(account.budget))
+        lease = account.begin_turn(create.size, self._services.clock())
+        running = self._registry.start(response, turn.run, follower, lease)
         try:
             if create.values.get("stream"):
                 return await self._stream(request, follower)
             return await self._whole(request, running, follower)
         finally:
             running.unsubscribe(follower)
+            follower.release()
 
-    async def _read(self, request: web.Request) -> Create:
+    async def _read(self, request: web.Request, grant: Grant) -> Create:
         if request.content_type != JSON:
             raise LooplineError(Kind.UNSUPPORTED_MEDIA, f"Content-Type must be {JSON}, not '{request.content_type}'.")
         encoding = request.headers.get("Content-Encoding", "identity").lower()
@@ -74,8 +88,22 @@ class ResponsesRoute:
             raise LooplineError(
                 Kind.UNSUPPORTED_MEDIA, f"Content-Encoding '{encoding}' is not supported; send the body as it is."
             )
-        body = await request.read()
-        return parse_create(decode_object(body, "The body"), len(body), self._limits)
+        budget = grant.account.budget
+        budget.admit(request.content_length or 0)
+        held = Held(budget)
+        try:
+            async with asyncio.timeout(self._receive_s):
+                body = await _body(request, held, budget)
+        except TimeoutError:
+            raise LooplineError(
+                Kind.SLOW_SENDER, f"The body was not there within {self._receive_s:g} s (server.receive_s)."
+            ) from None
+        finally:
+            held.release()
+        if len(body) > grant.bound("frame_bytes", len(body)):
+            raise LooplineError(Kind.MESSAGE_TOO_LARGE, f"The body has {len(body)} bytes, more than this key may send.")
+        limits = self._limits._replace(tools=grant.bound("tools", self._limits.tools))
+        return parse_create(decode_object(body, "The body"), len(body), limits)
 
     async def _stream(self, request: web.Request, follower: _Follower) -> web.StreamResponse:
         await follower.wait()
@@ -125,6 +153,18 @@ class ResponsesRoute:
         return response
 
 
+async def _body(request: web.Request, held: Held, budget: Budget) -> bytes:
+    """The body, counted while it comes. Raises `LooplineError` (overloaded) once there is no room for more of it."""
+    body = bytearray()
+    async for chunk in request.content.iter_any():
+        budget.admit()
+        held.grow(len(chunk))
+        body += chunk
+        if len(body) > request.client_max_size:
+            raise web.HTTPRequestEntityTooLarge(request.client_max_size, len(body))
+    return bytes(body)
+
+
 def _go_elsewhere() -> web.Response:
     """A connection that is kept would bring the client back here."""
     response = error_response(LooplineError(Kind.SHUTTING_DOWN, "The server is shutting down.", retry_after_s=1))
@@ -135,7 +175,8 @@ def _go_elsewhere() -> web.Response:
 class _Follower:
     """The subscriber that keeps a turn's events until the handler has written them."""
 
-    def __init__(self) -> None:
+    def __init__(self, held: Held) -> None:
+        self._held = held
         self.error: LooplineError | None = None
         self.done = False
         self.last = b""
@@ -150,6 +191,7 @@ class _Follower:
         for event in events:
             append_frame(self._frames, event)
             self._size += len(event)
+        self._held.set(self._size)
         self.last = events[-1]
         self._spoke_s = asyncio.get_running_loop().time()
         if self._size > _HIGH_BYTES:
@@ -204,8 +246,13 @@ class _Follower:
     def take(self) -> list[bytes]:
         """What came since the last take, as frames."""
         taken, self._frames, self._size = self._frames, [], 0
+        self._held.set(0)
         self._room.set()
         return taken
+
+    def release(self) -> None:
+        """Nobody reads any more."""
+        self._held.release()
 
 
 def _response_of(terminal: bytes) -> bytes:

@@ -9,16 +9,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import zlib
+from collections.abc import Callable
 
 from aiohttp import WSMsgType, web
 
+from proxy.access.budget import Held
 from proxy.errors import Kind, LooplineError
 from proxy.server.door import Door
 from proxy.server.handshake import refused_handshake
 from proxy.server.inflating import bound_inflation
 from proxy.session.registry import Registry
-from proxy.session.services import Services
+from proxy.session.services import Caller, Services
 from proxy.session.session import Session, SessionLimits
+from proxy.wire.frame_watch import FrameWatch
 
 bound_inflation()
 
@@ -43,6 +46,7 @@ class WebSocketRoute:
         ping_interval_s: float,
         frame_hard_bytes: int,
         outbox_bytes: int,
+        receive_s: float,
     ) -> None:
         self._services = services
         self._registry = registry
@@ -52,6 +56,7 @@ class WebSocketRoute:
         self._ping_interval_s = ping_interval_s
         self._frame_hard_bytes = frame_hard_bytes
         self._outbox_bytes = outbox_bytes
+        self._receive_s = receive_s
         self._draining = False
         self.sessions: set[Session] = set()
 
@@ -68,6 +73,10 @@ class WebSocketRoute:
             raise LooplineError(Kind.WEBSOCKET_OFF, "WebSocket is switched off here (server.websocket); use POST.")
         if self._draining:
             raise LooplineError(Kind.SHUTTING_DOWN, "The server is shutting down.", retry_after_s=1)
+        with caller.grant.account.connection():
+            return await self._serve(request, caller)
+
+    async def _serve(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         socket = _Response(
             heartbeat=self._ping_interval_s,
             max_msg_size=self._frame_hard_bytes,
@@ -78,16 +87,28 @@ class WebSocketRoute:
         )
         # aiohttp gives a pong half an interval: less than an agent whose tool blocks its event loop may need.
         socket._pong_heartbeat = _PONG_INTERVALS * self._ping_interval_s
-        await socket.prepare(request)
+        assert request.transport is not None
+        # Before the client hears that it may send: what it sends is followed from its first byte on.
+        watched = _Watched(request.transport, request.protocol, Held(caller.grant.account.budget), self._receive_s)
+        try:
+            await socket.prepare(request)
+            await self._run(request, socket, caller, watched)
+        finally:
+            watched.close()
+        return socket
+
+    async def _run(
+        self, request: web.Request, socket: web.WebSocketResponse[bool], caller: Caller, watched: _Watched
+    ) -> None:
         assert request.transport is not None
         request.transport.set_write_buffer_limits(high=self._outbox_bytes, low=self._outbox_bytes // 4)
         session = Session(_AiohttpSocket(socket, request), caller, self._services, self._registry, self._limits)
+        watched.late = session.dismiss
         self.sessions.add(session)
         try:
             await session.run()
         finally:
             self.sessions.discard(session)
-        return socket
 
     async def drain(self, grace_s: float) -> None:
         """Take no more sockets, and end those that live, idle ones spread over half of `grace_s`."""
@@ -107,6 +128,63 @@ class _Response(web.WebSocketResponse[bool]):
     async def close(self, *, code: int = 1000, message: bytes = b"", drain: bool = True) -> bool:
         broken = isinstance(self.exception(), zlib.error)
         return await super().close(code=_INVALID_DATA if broken else code, message=message, drain=drain)
+
+
+class _Watched(asyncio.Protocol):
+    """Stands between a transport and aiohttp's protocol: counts what has come of a message and times it.
+
+    aiohttp tells of a message when it is whole; a client that sends a byte a minute would never be heard of. `late` is
+    told of one that takes longer than `receive_s`.
+    """
+
+    def __init__(self, transport: asyncio.Transport, protocol: asyncio.Protocol, held: Held, receive_s: float) -> None:
+        self.late: Callable[[LooplineError], None] = lambda _: transport.abort()
+        self._watch = FrameWatch()
+        self._transport = transport
+        self._protocol = protocol
+        self._held = held
+        self._receive_s = receive_s
+        self._timer: asyncio.TimerHandle | None = None
+        transport.set_protocol(self)
+
+    def data_received(self, data: bytes) -> None:
+        self._watch.feed(data)
+        if self._watch.begun:
+            self._held.set(self._watch.bytes)
+            if self._timer is None:
+                self._timer = asyncio.get_running_loop().call_later(self._receive_s, self._late)
+        else:
+            self._quiet()
+        self._protocol.data_received(data)
+
+    def eof_received(self) -> bool | None:
+        return self._protocol.eof_received()
+
+    def pause_writing(self) -> None:
+        self._protocol.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._protocol.resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.close()
+        self._protocol.connection_lost(exc)
+
+    def close(self) -> None:
+        """The socket is aiohttp's alone again."""
+        self._transport.set_protocol(self._protocol)
+        self._quiet()
+        self._held.release()
+
+    def _quiet(self) -> None:
+        self._held.set(0)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _late(self) -> None:
+        message = f"A message was not there within {self._receive_s:g} s (server.receive_s)."
+        self.late(LooplineError(Kind.SLOW_SENDER, message))
 
 
 class _AiohttpSocket:

@@ -3,12 +3,12 @@ sees it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from proxy.conversation.chain import Node
 from proxy.errors import LooplineError
-from proxy.session.lanes import Lane, Request
+from proxy.session.lanes import Lane, Lanes, Request
 from proxy.session.outbox import Outbox
 from proxy.telemetry.observer import TurnRecord
 from proxy.wire.codec import encode
@@ -76,7 +76,7 @@ class LaneHolder:
 
     __slots__ = ("_lane", "_lanes", "_successor")
 
-    def __init__(self, lanes: Iterable[Lane], lane: Lane, *, successor: bool) -> None:
+    def __init__(self, lanes: Lanes, lane: Lane, *, successor: bool) -> None:
         self._lanes = lanes
         self._lane = lane
         self._successor = successor
@@ -89,13 +89,13 @@ class LaneHolder:
         return None
 
     def advance(self, node: Node) -> None:
-        self._lane.latest = node
+        self._lanes.keep(self._lane, node)
 
     def evict(self, node: Node) -> None:
         if self._successor:
             return
         if self._lane.latest is node:
-            self._lane.latest = None
+            self._lanes.keep(self._lane, None)
         if self._lane.steered is node:
             self._lane.steered = None
 

@@ -10,7 +10,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from proxy.access.budget import Budget, Held
 from proxy.conversation.chain import Node
+from proxy.conversation.holding import Holding
 from proxy.errors import Kind, LooplineError
 from proxy.session.registry import RunningTurn, Subscriber
 from proxy.session.state import TABLE, Action, Happened, State, Waiting
@@ -98,12 +100,15 @@ def read_name(raw: Raw | None) -> str | None:
 class Lanes:
     """All lanes of a socket. At most `max_running` turns run at once, at most `max_names` names are ever used."""
 
-    def __init__(self, max_names: int, max_running: int, waiting: Waiting) -> None:
+    def __init__(self, max_names: int, max_running: int, waiting: Waiting, held: Held | None = None) -> None:
+        """`held` counts what the lanes' conversations take."""
         self._max_names = max_names
         self._max_running = max_running
         self._waiting = waiting
         self._lanes: dict[str | None, Lane] = {}
         self._ready: deque[Lane] = deque()
+        self._holding = Holding()
+        self._held = held or Held(Budget())
         self.running = 0
 
     def __iter__(self) -> Iterator[Lane]:
@@ -142,6 +147,15 @@ class Lanes:
         lane.queue.append(request)
         self._enlist(lane, lane.moved(Happened.CREATE))
 
+    def keep(self, lane: Lane, node: Node | None) -> None:
+        """The lane holds this response now, or none; a lane whose socket is gone holds nothing any more."""
+        before, lane.latest = lane.latest, None if lane.state is State.GONE else node
+        if lane.latest is not None:
+            self._holding.hold(lane.latest)
+        if before is not None:
+            self._holding.release(before)
+        self._held.set(self._holding.bytes)
+
     def take(self) -> tuple[Lane, Request] | None:
         """The next lane that may start a turn, with its request; None while there is no room or nobody waits.
 
@@ -177,7 +191,9 @@ class Lanes:
     def lost(self, lane: Lane) -> Action:
         """The socket is gone."""
         self.drop_waiting(lane)
-        return lane.moved(Happened.SOCKET_LOST)
+        action = lane.moved(Happened.SOCKET_LOST)
+        self.keep(lane, None)
+        return action
 
     def _enlist(self, lane: Lane, action: Action) -> None:
         if action is Action.ENLIST:

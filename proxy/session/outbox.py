@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from typing import Any, Protocol
 
+from proxy.access.budget import Budget, Held
 from proxy.wire.frames import FRAGMENT_BYTES, append_message
 
 PIECE_BYTES = FRAGMENT_BYTES
@@ -54,7 +55,7 @@ class Outbox:
 
     What the socket has no room for waits here, in pieces, so that a pong or a ping, which goes to the socket itself,
     stands behind one piece and not behind everything. `make_room` returns once the socket has room, or is lost or
-    given up; `spawn` runs the task that writes the pieces, alive only while there are some.
+    given up; `spawn` runs the task that writes the pieces, alive only while there are some. `held` counts what waits.
     """
 
     def __init__(
@@ -62,11 +63,13 @@ class Outbox:
         socket: Socket,
         make_room: Callable[[], Awaitable[None]],
         spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
+        held: Held | None = None,
     ) -> None:
         self.bytes_out = 0
         self._socket = socket
         self._make_room = make_room
         self._spawn = spawn
+        self._held = held or Held(Budget())
         self._pieces: deque[bytes] = deque()
         self._writing: asyncio.Task[None] | None = None
 
@@ -82,6 +85,7 @@ class Outbox:
             self._socket.write(b"".join(out))
             return
         self._pieces.extend(_pieces(out))
+        self._held.grow(size)
         if self._writing is None:
             self._writing = self._spawn(self._write_pieces(), "write to a slow client")
 
@@ -99,6 +103,7 @@ class Outbox:
     def close(self) -> None:
         """The socket is lost: what waits will not be sent."""
         self._pieces.clear()
+        self._held.set(0)
 
     async def _write_pieces(self) -> None:
         while self._pieces:
@@ -107,7 +112,9 @@ class Outbox:
             elif self._socket.congested:
                 await self._make_room()
             else:
-                self._socket.write(self._pieces.popleft())
+                piece = self._pieces.popleft()
+                self._held.grow(-len(piece))
+                self._socket.write(piece)
         self._writing = None
 
 

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
+from proxy.access.accounts import Lease
 from proxy.errors import Kind, LooplineError
 from proxy.session.tasks import Tasks
 
@@ -42,11 +43,14 @@ class Subscriber(Protocol):
 class RunningTurn:
     """One turn that runs, as its subscribers see it."""
 
-    def __init__(self, response: str, subscriber: Subscriber, forget: Callable[[RunningTurn], None]) -> None:
+    def __init__(
+        self, response: str, subscriber: Subscriber, forget: Callable[[RunningTurn], None], lease: Lease | None = None
+    ) -> None:
         self.id = response
         self.task: asyncio.Task[None] | None = None
         self.cancel_reason: LooplineError | None = None
         self.failure: LooplineError | None = None
+        self._lease = lease
         self.events_out = 0
         self.bytes_out = 0
         self._subscribers: list[Subscriber] = [subscriber]
@@ -75,6 +79,11 @@ class RunningTurn:
         for subscriber in tuple(self._subscribers):
             subscriber.refused(error)
 
+    def grow(self, size: int) -> None:
+        """The turn holds `size` bytes more until it ends."""
+        if self._lease is not None:
+            self._lease.grow(size)
+
     def unsubscribe(self, subscriber: Subscriber) -> None:
         """Stop following; the last one to go cancels the turn."""
         if self._ended:
@@ -96,6 +105,8 @@ class RunningTurn:
             return
         self._ended = True
         self._forget(self)
+        if self._lease is not None:
+            self._lease.release()  # before anybody hears of the end: what follows may need the room
         subscribers, self._subscribers = self._subscribers, []
         for subscriber in subscribers:
             subscriber.ended()
@@ -119,12 +130,18 @@ class Registry:
         return len(self._turns)
 
     def start(
-        self, response: str, run: Callable[[RunningTurn], Coroutine[Any, Any, None]], subscriber: Subscriber
+        self,
+        response: str,
+        run: Callable[[RunningTurn], Coroutine[Any, Any, None]],
+        subscriber: Subscriber,
+        lease: Lease | None = None,
     ) -> RunningTurn:
-        """Run a turn. Raises `LooplineError` (shutting_down) once the registry is closing."""
+        """Run a turn; its end releases the lease. Raises `LooplineError` (shutting_down) once closing."""
         if self._closing:
+            if lease is not None:
+                lease.release()
             raise LooplineError(Kind.SHUTTING_DOWN, "The server is shutting down.")
-        turn = RunningTurn(response, subscriber, self._forget)
+        turn = RunningTurn(response, subscriber, self._forget, lease)
         self._turns[response] = turn
         turn.task = self.tasks.spawn(run(turn), f"turn {response}")
         turn.task.add_done_callback(turn.task_ended)

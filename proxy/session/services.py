@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
+from proxy.access.gate import Grant, unbounded
 from proxy.access.sealing import Sealer
 from proxy.conversation.chain import Node
 from proxy.conversation.store import Store
@@ -39,10 +40,11 @@ class Services:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks: tenant, and the headers of the upgrade or the POST, with lower-case names."""
+    """Who asks: tenant, the headers of the upgrade or the POST, with lower-case names, and what it may use."""
 
     tenant: str
     headers: Mapping[str, str]
+    grant: Grant = field(default_factory=unbounded)
 
 
 class Holder(Protocol):

@@ -6,8 +6,10 @@ import asyncio
 import contextlib
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from proxy.access.budget import Held
+from proxy.access.gate import Grant
 from proxy.errors import Kind, LooplineError
 from proxy.session import lifetime, steering
 from proxy.session.followers import LaneFollower, LaneHolder
@@ -50,6 +52,15 @@ class SessionLimits:
     keepalive_s: float = 25.0
     request: Limits = field(default_factory=Limits)
 
+    def of(self, grant: Grant) -> SessionLimits:
+        """The limits of one client's socket."""
+        return replace(
+            self,
+            frame_bytes=grant.bound("frame_bytes", self.frame_bytes),
+            lanes=grant.bound("lanes", self.lanes),
+            request=self.request._replace(tools=grant.bound("tools", self.request.tools)),
+        )
+
 
 class Session:
     """Serves one socket until it ends. `run` is the whole of it."""
@@ -61,11 +72,13 @@ class Session:
         self._caller = caller
         self._services = services
         self._registry = registry
-        self._limits = limits
-        self.outbox = Outbox(socket, self._make_room, registry.tasks.spawn)
-        self._waiting = Waiting(limits.queued_turns, limits.queued_bytes)
-        self._lanes = Lanes(limits.lanes, limits.running_turns, self._waiting)
-        self._steers = Steers(self._lanes, self.outbox.send, limits.request, limits.queued_bytes)
+        self._limits = limits = limits.of(caller.grant)
+        budget = caller.grant.account.budget
+        self._held = outbox, nodes, steers = Held(budget), Held(budget), Held(budget)
+        self.outbox = Outbox(socket, self._make_room, registry.tasks.spawn, outbox)
+        self._waiting = Waiting(limits.queued_turns, limits.queued_bytes, budget)
+        self._lanes = Lanes(limits.lanes, limits.running_turns, self._waiting, nodes)
+        self._steers = Steers(self._lanes, self.outbox.send, limits.request, limits.queued_bytes, steers)
         self._answered = False  # did the reader itself write since the last message?
         self._refusing: LooplineError | None = None  # what creates get once the socket is to be closed
         self._leaving: LooplineError | None = None  # what they will get from the moment on when nothing runs
@@ -113,6 +126,8 @@ class Session:
                 lane.running.unsubscribe(lane.follower)
         self._resting.set()
         self.outbox.close()
+        for held in self._held:
+            held.release()
         self.record.ended_s = self._services.clock()
         self.record.close_code = self._socket.close_code
         self.record.bytes_out = self.outbox.bytes_out
@@ -190,6 +205,11 @@ class Session:
     def _take(self, data: bytes) -> None:
         self.record.messages_in += 1
         self.record.bytes_in += len(data)
+        try:
+            self._caller.grant.check()
+        except LooplineError as error:
+            self.dismiss(error)
+            return
         if len(data) > self._limits.frame_bytes:
             raise LooplineError(
                 Kind.MESSAGE_TOO_LARGE,
@@ -205,6 +225,13 @@ class Session:
                 param="type",
             )
         handle(self, members, len(data))
+
+    def dismiss(self, error: LooplineError) -> None:
+        """This client is served no longer: what runs ends with an event, then the socket is closed."""
+        if self._refusing is None or self._refusing.kind is not error.kind:
+            retiring = self._retire(error, 0, announce=True)
+            _ = self._registry.tasks.spawn(retiring, f"dismiss {self.record.id}")
+            self._refusing = error
 
     def reject(self, error: LooplineError, stream_id: str | None = None) -> None:
         """An `error` event, on a named lane or the default one."""
@@ -299,13 +326,16 @@ class Session:
             self._leave()
 
     def _start(self, lane: Lane, create: Create, request: Request) -> None:
+        grant = self._caller.grant
+        grant.check()  # what waited was sent before
+        lease = grant.account.begin_turn(request.size, self._services.clock())
         response = ids.response_id(create.parent_id)
         record = self._turn_record(response, create, request)
         holder = LaneHolder(self._lanes, lane, successor=request.successor)
         turn = Turn(self._services, self._caller, create, holder, record)
         lane.follower = LaneFollower(self, lane, request, record)
         lane.turn, lane.spoke_s = turn, self._services.clock()
-        lane.running = self._registry.start(response, turn.run, lane.follower)
+        lane.running = self._registry.start(response, turn.run, lane.follower, lease)
         self._resting.clear()
         self.record.turns += 1
         if self._keepalive is None and self._limits.keepalive_s:

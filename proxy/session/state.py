@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum
 
+from proxy.access.budget import Budget
 from proxy.errors import Kind, LooplineError
 
 
@@ -69,14 +70,15 @@ def diagram() -> str:
 class Waiting:
     """The creates of one socket that wait, counted and bounded."""
 
-    def __init__(self, max_turns: int, max_bytes: int) -> None:
+    def __init__(self, max_turns: int, max_bytes: int, budget: Budget | None = None) -> None:
+        self._budget = budget or Budget()
         self._max_turns = max_turns
         self._max_bytes = max_bytes
         self.turns = 0
         self.bytes = 0
 
     def add(self, size: int) -> None:
-        """One more waits. Raises `LooplineError` (queue_full) where that is too many."""
+        """One more waits. Raises `LooplineError` (queue_full, overloaded) where that is too many."""
         if self.turns + 1 > self._max_turns:
             raise LooplineError(
                 Kind.QUEUE_FULL,
@@ -91,10 +93,13 @@ class Waiting:
                 "wait for a response to end.",
                 retry_after_s=1,
             )
+        self._budget.admit(size)
+        self._budget.add(size)
         self.turns += 1
         self.bytes += size
 
     def remove(self, size: int) -> None:
         """One no longer waits."""
+        self._budget.add(-size)
         self.turns -= 1
         self.bytes -= size

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from proxy.access.budget import Held
 from proxy.errors import LooplineError
 from proxy.session import steering
 from proxy.session.lanes import Lane, Lanes, Request
@@ -21,12 +22,18 @@ class Steers:
     """
 
     def __init__(
-        self, lanes: Lanes, send: Callable[[Sequence[bytes], str | None], None], limits: Limits, max_bytes: int
+        self,
+        lanes: Lanes,
+        send: Callable[[Sequence[bytes], str | None], None],
+        limits: Limits,
+        max_bytes: int,
+        held: Held,
     ) -> None:
         self._lanes = lanes
         self._send = send
         self._limits = limits
         self._max_bytes = max_bytes
+        self._held = held
 
     def take(self, members: Mapping[str, Raw], size: int, refusing: LooplineError | None) -> None:
         """A `response.steer`; `refusing` is what creates get, on a socket that starts nothing any more."""
@@ -41,6 +48,7 @@ class Steers:
             self._send([steering.failed_event(members, error)], lane.key if lane else None)
             return
         lane.steers.append(steer)
+        self._count()
         self._send([steering.accepted_event(steer)], lane.key)
         turn.steer()
 
@@ -57,21 +65,25 @@ class Steers:
             raise SteerError("successor_creation_failed", refusing.message)
         if len(lane.steers) >= MAX_STEERS:
             raise SteerError("too_many_pending_steers", f"More than {MAX_STEERS} steers wait already.")
-        if (
-            steer.size + sum(each.size for other in self._lanes for each in (*other.steers, *other.owed))
-            > self._max_bytes
-        ):
+        if steer.size + self._waiting_bytes() > self._max_bytes:
             raise SteerError(
                 "too_many_pending_steers",
                 f"The steers that wait on this connection exceed {self._max_bytes} bytes (limits.queued_bytes).",
             )
         return lane
 
+    def _waiting_bytes(self) -> int:
+        return sum(each.size for lane in self._lanes for each in (*lane.steers, *lane.owed))
+
+    def _count(self) -> None:
+        self._held.set(self._waiting_bytes())
+
     def settle(self, lane: Lane, refusing: LooplineError | None, now: float) -> None:
         """The lane's turn is over: go on from it, or wait for the outputs of its calls, or give the input back."""
         if not lane.steers or lane.turn is None or lane.running is None:
             return
         steers, lane.steers = tuple(lane.steers), []
+        self._count()
         node = lane.latest
         if node is None or node.id != lane.running.id:
             self.give_back(lane, steers, "The response ended in a way that cannot be continued.")
@@ -79,6 +91,7 @@ class Steers:
             self.give_back(lane, steers, refusing.message)
         elif node.open_calls:
             lane.owed, lane.owed_by = steers, node.id
+            self._count()
             self._send([steering.pending_event(steer, node) for steer in steers], lane.key)
         else:
             following = steering.successor(lane.turn.create, node, steers)
@@ -90,6 +103,7 @@ class Steers:
         if not lane.owed or not isinstance(request.what, Create):
             return request
         steers, lane.owed = lane.owed, ()
+        self._count()
         if request.what.parent_id != lane.owed_by:
             self.give_back(lane, steers, "The lane went on without answering the response's calls.")
             return request
@@ -104,4 +118,5 @@ class Steers:
     def give_up(self, lane: Lane, message: str) -> None:
         """The create that the lane's steers wait for cannot come any more."""
         steers, lane.owed = lane.owed, ()
+        self._count()
         self.give_back(lane, steers, message)

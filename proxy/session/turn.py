@@ -9,7 +9,7 @@ from functools import partial
 
 from proxy.conversation import chain
 from proxy.conversation.chain import Node
-from proxy.errors import Kind, LooplineError
+from proxy.errors import Kind, LooplineError, kind_of
 from proxy.http_client import HttpResponse, read_all
 from proxy.models.catalog import RESPONSES, Catalog
 from proxy.session.reading import read_next, read_tail
@@ -32,7 +32,7 @@ from proxy.wire.items import calls_after, pair_calls, require_answers, revive_cu
 _FIRST_SEQUENCE = 2
 _MAX_ERROR_BODY_BYTES = 256 * 1024
 # Our own refusals and a client's own wish say nothing about the parent: it stays (ARCHITECTURE, eviction).
-_KEEPS_PARENT = frozenset({Kind.QUEUE_FULL, Kind.SHUTTING_DOWN, Kind.CANCELLED})
+_KEEPS_PARENT = frozenset({Kind.QUEUE_FULL, Kind.SHUTTING_DOWN, Kind.CANCELLED, Kind.UNAUTHORIZED})
 
 
 class Turn:
@@ -70,7 +70,7 @@ class Turn:
             raise
         except Exception as error:  # a bug of ours must reach the client as an event, not as silence
             observer.crashed("turn", error)
-            self._fail(running, LooplineError(Kind.INTERNAL, "Internal error.", cause=repr(error)))
+            self._fail(running, LooplineError(Kind.INTERNAL, "Internal error.", cause=kind_of(error)))
         finally:
             record.ended_s = record.ended_s or self._services.clock()
             record.events_out, record.bytes_out = running.events_out, running.bytes_out
@@ -174,7 +174,7 @@ class Turn:
         return node
 
     def _check_size(self, parent: Node | None) -> None:
-        limit = self._services.history_bytes
+        limit = self._caller.grant.bound("history_bytes", self._services.history_bytes)
         size = (parent.total_bytes if parent else 0) + chain.items_bytes(self._create.items)
         if size > limit:
             raise LooplineError(
@@ -188,7 +188,7 @@ class Turn:
         lasting = chain.lasting(self._parent, create.items)
         return Brief(
             create=create,
-            model=services.names.resolve(create.model, catalog),
+            model=services.names.resolve(create.model, catalog, self._caller.grant.allows),
             tools=services.tools.read(tenant, create.raw("tools"), lasting),
             profile=catalog.profile,
             seed=ids.seed(self._record.response),
@@ -223,6 +223,7 @@ class Turn:
         while data := await read_next(response, translator):
             self._stop_if_steered()
             size += len(data)
+            running.grow(len(data))
             if size > limit:
                 raise LooplineError(
                     Kind.UPSTREAM_GARBLED,
@@ -306,7 +307,11 @@ class Turn:
             return  # only reading the tail of the answer failed
         if self._parent is not None and error.kind not in _KEEPS_PARENT:
             self._holder.evict(self._parent)
+        error.message = self._services.endpoints[0].hide(error.message)
         running.failure = error
+        if self._begun:
+            record.bytes_out = running.bytes_out
+            self._charge()
         record.error, record.cause = error.kind.value, error.cause or ""
         record.outcome = "failed" if self._begun else "refused"
         if error.kind.value.startswith("upstream"):
@@ -341,6 +346,17 @@ class Turn:
         if result.tokens is not None:
             record.tokens_in, record.tokens_cached = result.tokens.input, result.tokens.cached
             record.tokens_out = result.tokens.output
+        self._charge()
+
+    def _charge(self) -> None:
+        """What the turn has cost; what an upstream did not count is taken to be a token for every four bytes."""
+        record = self._record
+        if record.accepted_s is None:
+            return
+        told = record.tokens_in + record.tokens_out
+        self._caller.grant.account.spent(
+            told or (record.bytes_upstream + record.bytes_out) // 4, self._services.clock()
+        )
 
 
 _NOTHING = Result(items=(), output=b"", status=b"completed", usage=events.NO_USAGE)

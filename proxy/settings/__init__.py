@@ -7,6 +7,7 @@ message and no repr.
 
 from proxy.settings.catalog import CATALOG, CONFIG_ENV, ENV_NAMES, FLAGS, Setting
 from proxy.settings.model import (
+    Access,
     Endpoint,
     Limits,
     Log,
@@ -37,6 +38,7 @@ __all__ = [
     "CONFIG_ENV",
     "ENV_NAMES",
     "FLAGS",
+    "Access",
     "BadSetting",
     "Endpoint",
     "Limits",

@@ -38,6 +38,7 @@ _SHOWN_IF: Mapping[str, str] = {
     "endpoints[0].headers": r"\{\}",
     "endpoints[0].query": r"\{\}",
     "endpoints[0].proxy": r"[^@?#]*",
+    "access.keys_file": _PATH,
     "reasoning.keys_env": _VARIABLE,
     "reasoning.keys_file": _PATH,
     "state.tenant_secret_env": _VARIABLE,

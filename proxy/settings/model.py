@@ -81,7 +81,9 @@ class Section(BaseModel):
 class Server(Section):
     """Where clients connect."""
 
-    host: Host = Field("127.0.0.1", description="Address to listen on. Beyond loopback it needs `insecure`.")
+    host: Host = Field(
+        "127.0.0.1", description="Address to listen on. Beyond loopback it needs `access.keys_file` or `insecure`."
+    )
     port: Port = Field(8780, description="Port for clients. 0 takes any free port.")
     admin_host: Host = Field("127.0.0.1", description="Address of `admin_port`. Beyond loopback it needs `insecure`.")
     admin_port: Port = Field(0, description="Port for /readyz and /metrics. 0 leaves them on the client port.")
@@ -110,6 +112,9 @@ class Server(Section):
         75.0, description="An HTTP connection that sends no whole request head for this long is closed."
     )
     client_stall_s: Seconds = Field(30.0, description="A client that reads nothing for this long is disconnected.")
+    receive_s: Seconds = Field(
+        300.0, description="What a client may take to send one message or HTTP body, from its first byte to its last."
+    )
 
 
 class Endpoint(Section):
@@ -133,6 +138,11 @@ class Endpoint(Section):
         description="Environment variable that holds the server's API key; with _FILE appended, the key's file.",
     )
     api_key_file: Text = Field("", repr=False, description="File that holds the server's API key.")
+    client_credentials: Literal["auto", "yes", "no"] = Field(
+        "auto",
+        description="Whether a client's own Authorization, organization and project go to this server where it has no "
+        "key of its own. auto: if it is the only endpoint. Keys of access.keys_file never do.",
+    )
     headers: Headers = Field({}, repr=False, description="Headers added to every request to the server.")
     query: Texts = Field({}, repr=False, description="Query parameters added to every request, e.g. api-version.")
     ca_bundle: Text = Field("", description="File of CA certificates (PEM) to trust instead of the system's.")
@@ -190,6 +200,33 @@ class Limits(Section):
     input_items: Count = Field(20_000, description="Input items in one request.")
     tools: Count = Field(512, description="Tools in one request.")
     header_bytes: Count = Field(64 * KIB, description="Largest header field of a request.")
+    headers: Count = Field(128, description="Header fields of a request.")
+    connections: Whole = Field(0, description="WebSockets of all clients together. 0: no limit.")
+    turns: Whole = Field(0, description="Turns of all clients that run at once. 0: no limit.")
+    requests_per_minute: Whole = Field(0, description="Turns of all clients a minute. 0: no limit.")
+    tokens_per_minute: Whole = Field(0, description="Tokens of all clients a minute, in and out. 0: no limit.")
+    memory_bytes: Whole = Field(
+        2 * GIB,
+        description="What requests, queues, unsent events and the conversations that sockets hold may take together, "
+        "beside the store. Above it new work gets 503. 0: no limit.",
+    )
+
+
+class Access(Section):
+    """Who may use Loopline, and how much of it each."""
+
+    keys_file: Text = Field(
+        "",
+        repr=False,
+        description="File of client keys (loopline keys create). With it, every client needs one of them.",
+    )
+    connections: Whole = Field(0, description="WebSockets of one key, or without keys of one credential. 0: no limit.")
+    turns: Whole = Field(0, description="Turns of one key that run at once. 0: no limit.")
+    requests_per_minute: Whole = Field(0, description="Turns of one key a minute. 0: no limit.")
+    tokens_per_minute: Whole = Field(0, description="Tokens of one key a minute, in and out. 0: no limit.")
+    memory_bytes: Whole = Field(
+        1 * GIB, description="The part of limits.memory_bytes that one key may take. 0: all of it."
+    )
 
 
 class Store(Section):
@@ -262,6 +299,7 @@ class Settings(BaseSettings):
     upstream: Upstream = Upstream()
     models: Models = Models()
     limits: Limits = Limits()
+    access: Access = Access()
     store: Store = Store()
     reasoning: Reasoning = Reasoning()
     state: State = State()
@@ -284,12 +322,15 @@ class Settings(BaseSettings):
         server, limits, memory_bytes = self.server, self.limits, self.store.memory_bytes
         hard, soft, admin = limits.frame_hard_bytes, limits.frame_bytes, server.admin_port != 0
         exposed, admin_exposed = (not (server.insecure or is_loopback(at)) for at in (server.host, server.admin_host))
+        exposed = exposed and not self.access.keys_file
+        too_small = 0 < limits.memory_bytes < hard
         for broken, key, needs, other in (
             (hard <= soft, "limits.frame_hard_bytes", "it must exceed", "limits.frame_bytes"),
             (limits.history_bytes > memory_bytes, "limits.history_bytes", "it must not exceed", "store.memory_bytes"),
             (admin and server.admin_port == server.port, "server.admin_port", "it must differ from", "server.port"),
             (exposed, "server.host", _EXPOSED, ""),
-            (admin and admin_exposed, "server.admin_host", _EXPOSED, ""),
+            (too_small, "limits.memory_bytes", "it must not be below", "limits.frame_hard_bytes"),
+            (admin and admin_exposed, "server.admin_host", _ADMIN_EXPOSED, ""),
         ):
             if broken:
                 context = {"key": key, "needs": needs, "other": other}
@@ -297,9 +338,17 @@ class Settings(BaseSettings):
         return self
 
 
-_EXPOSED = (
+_OPEN = (
     "other machines could reach it and there are no client keys: whoever connects could use the upstream or read the "
-    "metrics. Keep it on 127.0.0.1, or pass --insecure (server.insecure = true) if the network keeps strangers out"
+    "metrics. Keep it on 127.0.0.1, "
+)
+_EXPOSED = (
+    _OPEN + "make client keys (loopline keys create) and name their file in access.keys_file, or pass --insecure "
+    "(server.insecure = true) if the network keeps strangers out"
+)
+_ADMIN_EXPOSED = (
+    "other machines could reach it, and no key guards the metrics. Keep it on 127.0.0.1, or pass --insecure "
+    "(server.insecure = true) if the network keeps strangers out"
 )
 
 

@@ -7,16 +7,19 @@ import logging
 import queue
 import sys
 import threading
+import traceback
 from collections.abc import MutableMapping
 from typing import Any, BinaryIO
 
 import structlog
 
+from proxy.errors import kind_of
 from proxy.telemetry.observer import SessionRecord, TurnRecord
 from proxy.wire.codec import encode
 
 # How long the end of the process waits for lines still to be written.
 _FLUSH_S = 1.0
+_MOST_CAUSES = 8
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
 
@@ -27,8 +30,6 @@ def configure(log_format: str, level: str) -> None:
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
-            # A traceback's lines, not its locals: those hold what users said.
-            structlog.processors.format_exc_info,
             _without_nones,
             structlog.dev.ConsoleRenderer() if console else structlog.processors.JSONRenderer(serializer=_to_json),
         ],
@@ -193,7 +194,17 @@ class Log:
         pass  # the turn's line says it
 
     def crashed(self, where: str, error: BaseException) -> None:
-        self._log.error("crashed", where=where, exc_info=error)
+        self._log.error("crashed", where=where, kind=kind_of(error), traceback=_lines(error))
+
+
+def _lines(error: BaseException) -> str:
+    """Where it happened, the causes first. Without locals and without what the exceptions say: users said it before."""
+    parts: list[str] = []
+    each: BaseException | None = error
+    while each is not None and len(parts) < _MOST_CAUSES:
+        parts.append("".join(traceback.format_tb(each.__traceback__)) + kind_of(each))
+        each = each.__cause__ or each.__context__
+    return "\n".join(reversed(parts))
 
 
 def _since(start_s: float | None, end_s: float | None) -> float | None:

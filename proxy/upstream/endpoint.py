@@ -15,6 +15,9 @@ _OURS = frozenset(
     {"authorization", "content-type", "content-length", "content-encoding", "accept", "host", "connection", "upgrade"}
     | {"transfer-encoding"}
 )
+# What belongs to a credential: beside a key of ours it would choose whose account pays.
+_CREDENTIAL = frozenset({"openai-organization", "openai-project"})
+_SHORTEST_SECRET = 8  # a version or a word in a header is no secret, and would make a message unreadable
 
 
 class Endpoint:
@@ -22,6 +25,7 @@ class Endpoint:
 
     `profile` names the kind of server that it is, auto to recognise it.
 
+    `client_credentials` says whether a client's own go to it where it has no key.
     `max_output_tokens` cuts answers where the client sets no limit (0: none). `context_hint` tells a client whose
     prompt is too long what to do about it.
     """
@@ -40,6 +44,7 @@ class Endpoint:
         dialect: str = "auto",
         profile: str = "auto",
         faithful: bool = False,
+        client_credentials: bool = True,
         max_output_tokens: int = 0,
         context_hint: str = "",
         first_byte_s: float = 600.0,
@@ -54,6 +59,7 @@ class Endpoint:
         self.context_hint = context_hint
         self.in_flight = 0
         self._key = key
+        self._takes_clients = client_credentials and key is None
         self._headers = dict(headers or {})
         self._query = dict(query or {})
         self._forward = tuple(
@@ -68,6 +74,13 @@ class Endpoint:
     def has_key(self) -> bool:
         """Does it have a key of its own, so that clients' credentials stay here?"""
         return self._key is not None
+
+    def hide(self, text: str) -> str:
+        """A text without the endpoint's key and the values of its own headers: some servers quote them in errors."""
+        for secret in (self._key, *self._headers.values(), *self._query.values()):
+            if secret and len(secret) >= _SHORTEST_SECRET:
+                text = text.replace(secret, "(hidden)")
+        return text
 
     @contextmanager
     def lease(self) -> Iterator[None]:
@@ -105,9 +118,11 @@ class Endpoint:
 
     def _dressed(self, client: Mapping[str, str], *, has_body: bool) -> list[tuple[str, str]]:
         headers = [(name, client[name]) for name in self._forward if name in client]
+        if not self._takes_clients:
+            headers = [pair for pair in headers if pair[0] not in _CREDENTIAL]
         if self._key is not None:
             headers.append(("authorization", f"Bearer {self._key}"))
-        elif "authorization" in client:
+        elif self._takes_clients and "authorization" in client:
             headers.append(("authorization", client["authorization"]))
         if has_body:
             headers.append(("content-type", "application/json"))

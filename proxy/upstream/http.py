@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import aiohttp
 from aiohttp.abc import AbstractStreamWriter
 
-from proxy.errors import Kind, LooplineError
+from proxy.errors import Kind, LooplineError, kind_of
 from proxy.http_client import HttpRequest
 
 # One call's worth of socket buffer; a body is handed over in pieces of this size so that the loop breathes between.
@@ -82,11 +82,11 @@ class AiohttpClient:
             raise _disconnected(error, request) from error
         except aiohttp.ClientResponseError as error:
             raise LooplineError(
-                Kind.UPSTREAM_GARBLED, "The upstream's answer was not valid HTTP.", cause=f"{error.message}"
+                Kind.UPSTREAM_GARBLED, "The upstream's answer was not valid HTTP.", cause=kind_of(error)
             ) from error
         except (aiohttp.ClientError, ValueError) as error:
             raise LooplineError(
-                Kind.UPSTREAM_UNREACHABLE, "The upstream could not be asked.", cause=repr(error)
+                Kind.UPSTREAM_UNREACHABLE, "The upstream could not be asked.", cause=kind_of(error)
             ) from error
 
     def _context(self, ca_bundle: str) -> ssl.SSLContext | bool:
@@ -158,11 +158,11 @@ class AiohttpResponse:
             raise LooplineError(
                 Kind.UPSTREAM_CLOSED,
                 "The upstream closed the connection in the middle of its answer.",
-                cause=repr(error),
+                cause=kind_of(error),
             ) from error
         except (aiohttp.ClientError, OSError) as error:
             raise LooplineError(
-                Kind.UPSTREAM_CLOSED, "The connection to the upstream broke.", cause=repr(error)
+                Kind.UPSTREAM_CLOSED, "The connection to the upstream broke.", cause=kind_of(error)
             ) from error
         finally:
             self._waiting_since = None
@@ -228,7 +228,7 @@ async def _note_reuse(_session: object, context: SimpleNamespace, _params: objec
 def _timed_out(error: TimeoutError, request: HttpRequest, connect_s: float) -> LooplineError:
     if isinstance(error, aiohttp.ServerTimeoutError):
         return LooplineError(
-            Kind.UPSTREAM_UNREACHABLE, f"No connection to the upstream within {connect_s:g} s.", cause=repr(error)
+            Kind.UPSTREAM_UNREACHABLE, f"No connection to the upstream within {connect_s:g} s.", cause=kind_of(error)
         )
     return LooplineError(
         Kind.UPSTREAM_TIMEOUT,
@@ -238,9 +238,9 @@ def _timed_out(error: TimeoutError, request: HttpRequest, connect_s: float) -> L
 
 def _disconnected(error: Exception, request: HttpRequest) -> LooplineError:
     if isinstance(error, aiohttp.ClientConnectorError):
-        return LooplineError(Kind.UPSTREAM_UNREACHABLE, _unconnected(error), cause=repr(error))
+        return LooplineError(Kind.UPSTREAM_UNREACHABLE, _unconnected(error), cause=kind_of(error))
     return LooplineError(
-        Kind.UPSTREAM_CLOSED, "The upstream closed the connection before it answered.", cause=repr(error)
+        Kind.UPSTREAM_CLOSED, "The upstream closed the connection before it answered.", cause=kind_of(error)
     )
 
 

@@ -64,8 +64,10 @@ def failed_error(error: LooplineError) -> bytes:
 
 
 def retry_headers(error: LooplineError) -> dict[str, str]:
-    """`retry-after` in whole seconds, where the failure names a time."""
-    return {} if error.retry_after_s is None else {"retry-after": str(math.ceil(error.retry_after_s))}
+    """`retry-after` in whole seconds, where the failure names a time, and the failure's own headers."""
+    if error.retry_after_s is None:
+        return dict(error.headers)
+    return {"retry-after": str(math.ceil(error.retry_after_s)), **error.headers}
 
 
 def _failed_code(error: LooplineError) -> str:

@@ -24,6 +24,7 @@ LEVELS = {
     "proxy.settings": 1,
     "proxy.wire": 1,
     "proxy.http_client": 1,
+    "proxy.files": 1,
     "proxy.telemetry": 1,  # the package itself: empty
     "proxy.telemetry.observer": 1,
     "proxy.models": 2,
@@ -42,6 +43,7 @@ LEVELS = {
     "proxy.workers": 5,
     "proxy.app": 5,
     "proxy.tools": 6,
+    "proxy.keys_cli": 7,
     "proxy.cli": 7,
     "proxy.__main__": 8,
 }
@@ -57,6 +59,8 @@ MAY_DO_IO = (
     "proxy/cli.py",
     "proxy/workers.py",
     "proxy/state_folder.py",
+    "proxy/files.py",
+    "proxy/access/key_file.py",
     "proxy/session/turn.py",
     "proxy/session/session.py",
     "proxy/session/registry.py",
@@ -74,7 +78,7 @@ MAY_USE = {
     "proxy/settings/reading.py": {"ssl.create_default_context", "ssl.SSLError"},  # is the CA bundle one?
 }
 MAY_START_TASKS = ("proxy/session/tasks.py", "proxy/tools/*")
-MAY_PRINT = ("proxy/cli.py", "proxy/app.py", "proxy/tools/*")
+MAY_PRINT = ("proxy/cli.py", "proxy/keys_cli.py", "proxy/app.py", "proxy/tools/*")
 MAY_IMPORT_PROMETHEUS = ("proxy/telemetry/metrics.py", "proxy/tools/*")
 
 

@@ -22,7 +22,7 @@ def tenants(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         seen.append(tenant_of(headers, secret))
         return seen[-1]
 
-    monkeypatch.setattr("proxy.server.door.tenant_of", noted)
+    monkeypatch.setattr("proxy.access.gate.tenant_of", noted)
     return seen
 
 

@@ -42,7 +42,9 @@ class Play:
         self.tasks = Tasks(lambda _, error: self.crashes.append(error))
         self.registry = Registry(self.tasks)
         self.services = services(self.upstream, MemoryStore(1 << 30, 3600))
-        self.session = Session(self.socket, Caller("t", {}), self.services, self.registry, LIMITS)
+        caller = Caller("t", {})
+        self.account, self.budget = caller.grant.account, caller.grant.account.budget
+        self.session = Session(self.socket, caller, self.services, self.registry, LIMITS)
         self.creates: Counter[str | None] = Counter()
         self._reader = self.tasks.spawn(self.session.run(), "reader")
 
@@ -171,6 +173,8 @@ class Play:
         assert not self.upstream.waiting
         assert (self.session._waiting.turns, self.session._waiting.bytes) == (0, 0)
         assert not any(lane.queue for lane in self.session._lanes)
+        assert self.budget.used == 0
+        assert self.account.turns == 0
 
     def check_what_was_said(self, how: str) -> Ledger:
         """Every create that was read is answered, once; each steer is settled."""

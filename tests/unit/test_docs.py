@@ -11,11 +11,28 @@ from proxy.errors import TABLE
 from proxy.session import steers
 from proxy.session.session import _HANDLERS
 from proxy.session.state import diagram
+from proxy.settings import CATALOG
 from proxy.settings.model import Limits, Server
 
-LANES = (Path(__file__).parents[2] / "docs" / "lanes.md").read_text()
+ROOT = Path(__file__).parents[2]
+LANES = (ROOT / "docs" / "lanes.md").read_text()
+SECURITY = (ROOT / "docs" / "security.md").read_text()
 SECTIONS = {"limits": Limits.model_fields, "server": Server.model_fields}
 MIB, KIB = 1024 * 1024, 1024
+
+
+@pytest.mark.parametrize("named", sorted(set(re.findall(r"`(tests/[\w/]+\.py[:\w]*)`", SECURITY))))
+def test_every_test_that_a_promise_rests_on_exists(named: str) -> None:
+    path, _, name = named.partition("::")
+    source = (ROOT / path).read_text()
+    assert re.search(rf"^(async )?(def|class) {name}\b", source, re.MULTILINE)
+
+
+def test_every_setting_of_the_document_on_security_exists() -> None:
+    named = re.findall(r"`((?:access|limits|server|endpoints|store)\.\w+)`", SECURITY)
+    assert len(named) > 5
+    for key in named:
+        assert key.replace("endpoints.", "endpoints[0].") in CATALOG
 
 
 def test_the_diagram_of_a_lane_is_its_table() -> None:

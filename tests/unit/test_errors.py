@@ -67,6 +67,8 @@ def test_close_codes_are_those_of_their_standard() -> None:
         Kind.CONNECTION_LIMIT: 1001,
         Kind.CLIENT_STALLED: 1008,
         Kind.SHUTTING_DOWN: 1012,
+        Kind.UNAUTHORIZED: 1008,
+        Kind.SLOW_SENDER: 1008,
     }
 
 

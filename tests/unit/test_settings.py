@@ -84,6 +84,7 @@ OTHERS: dict[str, object] = {
     "models.default": "qwen",
     "models.aliases": {"gpt-*": "qwen", "*": "tiny"},
     "limits.history_bytes": MIB,
+    "access.keys_file": "./keys.jsonl",
     "reasoning.keys_env": "SEALING_KEYS",
     "reasoning.keys_file": "/dev/null",
     "state.folder": "/var/lib/loopline",

@@ -51,6 +51,18 @@ def test_an_endpoints_own_key_never_meets_a_clients(forward: tuple[str, ...]) ->
     assert "Bearer client" not in dict(headers).values()
 
 
+@pytest.mark.parametrize("settings", [{"key": "own"}, {"client_credentials": False}])
+def test_a_clients_organization_never_goes_beside_an_endpoints_own_key(settings: dict[str, Any]) -> None:
+    headers = dict(sent({**CLIENT, "openai-project": "p"}, **settings))
+    assert not {"openai-organization", "openai-project"} & headers.keys()
+    assert "Bearer client" not in headers.values()
+
+
+def test_a_text_is_told_without_the_endpoints_secrets() -> None:
+    endpoint = Endpoint("e", "http://up/v1", key="sk-very-long-key", headers={"x-a": "a-long-secret", "x-v": "2"})
+    assert endpoint.hide("sk-very-long-key, a-long-secret, 2") == "(hidden), (hidden), 2"
+
+
 def test_without_any_credential_none_is_sent() -> None:
     assert "authorization" not in dict(sent({}))
     assert dict(sent({}, key="own"))["authorization"] == "Bearer own"
