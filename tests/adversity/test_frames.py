@@ -181,18 +181,7 @@ FRAGMENTS = {
 
 # Autobahn's sequences (Markus Kuhn's list), valid and not. U+0000 and quotes would not be JSON as they are.
 KAPPA = "κόσμε"
-VALID_
-
-
-def whole(payload: bytes) -> list[bytes]:
-    return [frame(TEXT, payload)]
-
-
-def by_byte(payload: bytes) -> list[bytes]:
-    return pieces(payload, 1)
-
-
-UTF8 = {
+VALID_UTF8 = {
     "6.2": f"Hello-µ@ßöäüàá-{KAPPA}-UTF-8!!",
     "6.5": KAPPA,
     "6.6": "\x7f \u0080 \u07ff \u0800 \uffff \U00010000",
@@ -252,6 +241,16 @@ INVALID_UTF8 = {
     "6.21.1": b"\xed\xa0\x80\xed\xb0\x80",
     "6.21.8": b"\xed\xaf\xbf\xed\xbf\xbf",
 }
+
+
+def whole(payload: bytes) -> list[bytes]:
+    return [frame(TEXT, payload)]
+
+
+def by_byte(payload: bytes) -> list[bytes]:
+    return pieces(payload, 1)
+
+
 UTF8 = {
     "6.1.1": Case([frame(TEXT)], ["invalid_json", LIVES]),
     "6.1.2": Case([first(b""), more(b""), last(b"")], ["invalid_json", LIVES]),
