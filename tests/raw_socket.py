@@ -166,11 +166,12 @@ def said(message: bytes) -> str:
 
 
 @asynccontextmanager
-async def connection(url: str) -> AsyncIterator[RawSocket]:
-    """A TCP connection to the server at this URL."""
+async def connection(url: str, source: str | None = None) -> AsyncIterator[RawSocket]:
+    """A TCP connection to the server at this URL, from the address `source`."""
     parts = urlsplit(url)
     # No limit on what is read ahead: a suite looks at what came, not at back-pressure.
-    reader, writer = await asyncio.open_connection(parts.hostname, parts.port, limit=2**26)
+    address = None if source is None else (source, 0)
+    reader, writer = await asyncio.open_connection(parts.hostname, parts.port, limit=2**26, local_addr=address)
     try:
         yield RawSocket(reader, writer)
     finally:

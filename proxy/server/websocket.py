@@ -15,9 +15,12 @@ from aiohttp import WSMsgType, web
 from proxy.errors import Kind, LooplineError
 from proxy.server.door import Door
 from proxy.server.handshake import refused_handshake
+from proxy.server.inflating import bound_inflation
 from proxy.session.registry import Registry
 from proxy.session.services import Services
 from proxy.session.session import Session, SessionLimits
+
+bound_inflation()
 
 _CLOSE_TIMEOUT_S = 5.0
 # A client that answers no ping for so many intervals is taken for gone.

@@ -6,12 +6,14 @@ the extension allows for each message.
 
 from __future__ import annotations
 
+import tracemalloc
 import zlib
 from collections.abc import AsyncIterator
 
 import pytest
 from websockets.extensions.permessage_deflate import ClientPerMessageDeflateFactory
 
+from proxy.server import inflating
 from tests.house import House, open_house
 from tests.raw_socket import (
     CONTINUATION,
@@ -188,14 +190,35 @@ async def test_what_is_broken_closes_the_socket_alone(name: str, house: House) -
     await house.empty()
 
 
-async def test_a_bomb_is_closed_with_1009_and_was_never_whole(house: House) -> None:
+def zeros(mebibytes: int) -> bytes:
     deflate = zlib.compressobj(9, zlib.DEFLATED, -15)
-    bomb = b"".join(deflate.compress(bytes(MIB)) for _ in range(256)) + deflate.flush(zlib.Z_SYNC_FLUSH)
-    assert len(bomb) < 300 * KIB
-    async with raw_socket(house.url, offering(PLAIN)) as raw:
-        await raw.send(frame(TEXT, bomb, rsv=RSV1))
-        assert await raw.outcomes() == ["close 1009", "end"]
+    return b"".join(deflate.compress(bytes(MIB)) for _ in range(mebibytes)) + deflate.flush(zlib.Z_SYNC_FLUSH)
+
+
+@pytest.mark.parametrize("mebibytes", [2, 16, 256])
+async def test_a_bomb_is_closed_with_1009_and_was_never_whole(mebibytes: int, house: House) -> None:
+    bomb = zeros(mebibytes)
+    assert len(bomb) < mebibytes * KIB * 1.1
+    tracemalloc.start()
+    try:
+        async with raw_socket(house.url, offering(PLAIN)) as raw:
+            await raw.send(frame(TEXT, bomb, rsv=RSV1))
+            assert await raw.outcomes() == ["close 1009", "end"]
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 2 * (inflating.FREE_BYTES + inflating.TIMES * len(bomb)) + 4 * MIB
     async with raw_socket(house.url) as raw:
         await raw.send(frame(TEXT, PROBE))
         assert await raw.outcomes() == ["lives"]
     await house.empty()
+
+
+async def test_what_shrinks_well_within_bounds_is_no_bomb(house: House) -> None:
+    lines = b"".join(b"%d: the same words %d again; " % (number, number * 7919 % 997) for number in range(400_000))
+    compressed = Deflater()(echo(lines))
+    assert len(lines) > 10 * MIB
+    async with raw_socket(house.url, offering(PLAIN)) as raw:
+        await raw.send(frame(TEXT, compressed, rsv=RSV1))
+        assert (await raw.outcome()).startswith("echo 0: the same")
+        await raw.lives()
