@@ -222,3 +222,11 @@ async def test_what_shrinks_well_within_bounds_is_no_bomb(house: House) -> None:
         await raw.send(frame(TEXT, compressed, rsv=RSV1))
         assert (await raw.outcome()).startswith("echo 0: the same")
         await raw.lives()
+
+
+async def test_the_first_reserved_bit_of_a_ping_is_let_pass(house: House) -> None:
+    """By aiohttp, where compression was agreed on; without it that is a close with 1002 (`test_frames.py`, 3.6)."""
+    async with raw_socket(house.url, offering(PLAIN)) as raw:
+        await raw.send(frame(PING, rsv=RSV1))
+        assert await raw.outcome() == "pong"
+        await raw.lives()
