@@ -144,7 +144,10 @@ async def _bring_up(
     if behind is Behind.SIMULATED:
         simulated = await stack.enter_async_context(await simulate.start())
         scripted = ("simulated: scripted answers, no model (docs/simulate.md); any model name is taken",)
-        return _Upstream(_in_front_of(settings, simulated.url, "simulated"), scripted, "simulated")
+        wanted = settings.endpoint.dialect
+        dialect = "chat" if wanted == "auto" else wanted
+        changed = _in_front_of(settings, simulated.url, "simulated", dialect=dialect)
+        return _Upstream(changed, scripted, "simulated")
     if ready is None:
         return _Upstream(settings, (), settings.models.default)
     model = await stack.enter_async_context(embedded.Embedded(ready, on_event=_say_event))

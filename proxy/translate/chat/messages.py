@@ -251,7 +251,7 @@ def join_messages(instructions: bytes | None, fragments: Sequence[bytes], profil
     leading = [b'{"role":"%b","content":"%b"}' % (role, _BLANK_LINE.join(texts))] if texts else []
     messages = [*leading, *rest]
     if not messages:
-        raise LooplineError(Kind.INVALID_REQUEST, "'input' must not be empty in a new conversation.", param="input")
+        raise LooplineError(Kind.INVALID_REQUEST, "'input' holds nothing that a model could be told.", param="input")
     if profile.late_system == "user":
         messages[1:] = [_as_user(fragment) for fragment in messages[1:]]
     separated = [b","] * (2 * len(messages) - 1)

@@ -111,7 +111,9 @@ class ResponsesTranslator:
         self._left_out = fields.left_out
         parts = [fragment for fragment in (*history, self.delta) if fragment]  # of some turns nothing is told
         if not parts and not self._create.members.keys() & {"prompt", "instructions"}:
-            raise LooplineError(Kind.INVALID_REQUEST, "'input' must not be empty in a new conversation.", param="input")
+            raise LooplineError(
+                Kind.INVALID_REQUEST, "'input' holds nothing that a model could be told.", param="input"
+            )
         if fields.instructions is not None:
             parts.insert(0, _INSTRUCTIONS % (self._profile.developer.encode(), fields.instructions))
         head = b",".join([b'{"model":' + string(self._brief.model), b'"stream":true', *fields.members])

@@ -167,7 +167,7 @@ def test_a_request_has_one_system_message() -> None:
 
 @pytest.mark.parametrize("instructions", [None, b'""'])
 def test_no_message_at_all_is_refused(instructions: bytes | None) -> None:
-    with pytest.raises(LooplineError, match="'input' must not be empty"):
+    with pytest.raises(LooplineError, match="'input' holds nothing"):
         join_messages(instructions, [b"", b""], Chat())
 
 
