@@ -11,8 +11,9 @@ FUZZES := $(VENV)/.fuzzes
 PIP    := $(BIN)/pip --quiet --quiet --disable-pip-version-check install --editable
 ARGS   ?=
 FUZZ_SECONDS ?= 120
+FLOOD_SECONDS ?= 60
 
-.PHONY: help venv test test-real test-clients test-vllm run config docs golden fuzz lock audit format clean
+.PHONY: help venv test test-real test-clients test-vllm run config docs golden fuzz flood lock audit format clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -57,6 +58,9 @@ $(FUZZES): $(STAMP)
 
 fuzz: $(FUZZES) ## Fuzz requests, then streams, for FUZZ_SECONDS=120 each; findings go to build/fuzz
 	@$(BIN)/python -m tests.fuzz.run fuzz $(FUZZ_SECONDS)
+
+flood: $(STAMP) ## Floods against a process, FLOOD_SECONDS=60 of each kind or a third: latency, memory, sessions
+	@$(BIN)/python -m tests.adversity.flood $(FLOOD_SECONDS)
 
 run: $(SERVES) ## Serve in front of a small real model, of UPSTREAM=http://host:8000/v1, or scripted with SIMULATE=1
 	@$(BIN)/loopline serve $(if $(UPSTREAM),--upstream $(UPSTREAM),$(if $(SIMULATE),--simulate,--embedded)) $(ARGS)

@@ -142,6 +142,7 @@ class Loopline:
             max_line_size=settings.limits.header_bytes,
             max_headers=settings.limits.headers,
             auto_decompress=False,
+            keepalive_timeout=settings.server.head_s,  # counts before the first request too, and while a head comes
             shutdown_timeout=5.0,
         )
         await runner.setup()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import zlib
 from collections.abc import Callable
 
 from aiohttp import WSMsgType, web
@@ -15,15 +16,20 @@ from aiohttp import WSMsgType, web
 from proxy.access.budget import Held
 from proxy.errors import Kind, LooplineError
 from proxy.server.door import Door
+from proxy.server.handshake import refused_handshake
+from proxy.server.inflating import bound_inflation
 from proxy.session.registry import Registry
 from proxy.session.services import Caller, Services
 from proxy.session.session import Session, SessionLimits
 from proxy.wire.frame_watch import FrameWatch
 
+bound_inflation()
+
 _CLOSE_TIMEOUT_S = 5.0
 # A client that answers no ping for so many intervals is taken for gone.
 _PONG_INTERVALS = 3
 _ABNORMAL = 1006
+_PROTOCOL_ERROR, _INVALID_DATA = 1002, 1007
 
 
 class WebSocketRoute:
@@ -60,6 +66,8 @@ class WebSocketRoute:
         wanted = {token.strip().lower() for token in request.headers.get("Upgrade", "").split(",")}
         if "websocket" not in wanted:
             raise LooplineError(Kind.WEBSOCKET_OFF, "GET on this path is for a WebSocket upgrade; use POST for HTTP.")
+        if (refused := refused_handshake(request)) is not None:
+            return refused
         if not self._enabled:
             # 426 sends Codex and pi to HTTP at once; any other status costs them seconds of retries.
             raise LooplineError(Kind.WEBSOCKET_OFF, "WebSocket is switched off here (server.websocket); use POST.")
@@ -69,11 +77,12 @@ class WebSocketRoute:
             return await self._serve(request, caller)
 
     async def _serve(self, request: web.Request, caller: Caller) -> web.StreamResponse:
-        socket = web.WebSocketResponse(
+        socket = _Response(
             heartbeat=self._ping_interval_s,
             max_msg_size=self._frame_hard_bytes,
             compress=True,
             decode_text=False,
+            autoclose=False,
             timeout=_CLOSE_TIMEOUT_S,
         )
         # aiohttp gives a pong half an interval: less than an agent whose tool blocks its event loop may need.
@@ -111,6 +120,14 @@ class WebSocketRoute:
     async def aclose(self) -> None:
         """End every session."""
         await asyncio.gather(*(session.shut_down() for session in tuple(self.sessions)))
+
+
+class _Response(web.WebSocketResponse[bool]):
+    """aiohttp's, but for data that is not what its compression promised: that is no normal end (1000)."""
+
+    async def close(self, *, code: int = 1000, message: bytes = b"", drain: bool = True) -> bool:
+        broken = isinstance(self.exception(), zlib.error)
+        return await super().close(code=_INVALID_DATA if broken else code, message=message, drain=drain)
 
 
 class _Watched(asyncio.Protocol):
@@ -187,6 +204,8 @@ class _AiohttpSocket:
             return data
         if message.type is WSMsgType.BINARY:
             raise LooplineError(Kind.BINARY_FRAME, "Binary messages are not supported; send JSON in text messages.")
+        if message.type is WSMsgType.CLOSE:
+            await self._socket.close(code=_answer_to(message.data), drain=False)
         return None
 
     def write(self, data: bytes) -> None:
@@ -229,3 +248,9 @@ class _AiohttpSocket:
         if code is None:
             return _ABNORMAL if self._transport.is_closing() else None
         return int(code)
+
+
+def _answer_to(code: int) -> int:
+    """The code that answers a client's close: its own, if it gave one that may cross the wire."""
+    # aiohttp refuses the other codes that may not, and would answer any with 1000.
+    return _PROTOCOL_ERROR if code == _ABNORMAL or code >= 5000 else code or 1000

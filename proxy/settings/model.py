@@ -117,6 +117,9 @@ class Server(Section):
     drain_grace_s: Wait = Field(
         30.0, description="After SIGTERM running turns may take this long; then they are ended."
     )
+    head_s: Seconds = Field(
+        75.0, description="An HTTP connection that sends no whole request head for this long is closed."
+    )
     client_stall_s: Seconds = Field(30.0, description="A client that reads nothing for this long is disconnected.")
     tls_cert: Text = Field(
         "", description="File with the server's certificate and its chain (PEM). With tls_key it makes the port TLS."

@@ -1,0 +1,44 @@
+"""What a request for a WebSocket must bring (RFC 6455, section 4.2.1), and what it is told where it does not."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+
+from aiohttp import HttpVersion11, web
+
+from proxy.errors import Kind, LooplineError
+from proxy.server.door import error_response
+
+_KEY, _VERSION = "Sec-WebSocket-Key", "Sec-WebSocket-Version"
+_KEY_BYTES = 16
+# 7 and 8 are drafts whose frames are those of 13; aiohttp speaks them.
+_VERSIONS = frozenset({"13", "8", "7"})
+_SPOKEN = {"Upgrade": "websocket", _VERSION: "13"}
+
+
+def refused_handshake(request: web.Request) -> web.Response | None:
+    """The answer to an upgrade that cannot be one; None where it can. Raises `LooplineError` (invalid_request)."""
+    if request.version < HttpVersion11:
+        raise _bad("A WebSocket needs HTTP/1.1.")
+    tokens = {token.strip().lower() for value in request.headers.getall("Connection", ()) for token in value.split(",")}
+    if "upgrade" not in tokens:
+        raise _bad("A WebSocket needs the header 'Connection: Upgrade'.")
+    versions, keys = request.headers.getall(_VERSION, ()), request.headers.getall(_KEY, ())
+    if len(versions) != 1 or versions[0] not in _VERSIONS:
+        error = LooplineError(Kind.WEBSOCKET_OFF, f"{_VERSION} must be 13, given once.")
+        return error_response(error, _SPOKEN)
+    if len(keys) != 1 or not _is_key(keys[0]):
+        raise _bad(f"{_KEY} must be the base64 of {_KEY_BYTES} bytes, given once.")
+    return None
+
+
+def _is_key(value: str) -> bool:
+    try:
+        return len(base64.b64decode(value, validate=True)) == _KEY_BYTES
+    except (binascii.Error, ValueError):
+        return False
+
+
+def _bad(message: str) -> LooplineError:
+    return LooplineError(Kind.INVALID_REQUEST, message)
