@@ -13,7 +13,7 @@ ARGS   ?=
 FUZZ_SECONDS ?= 120
 FLOOD_SECONDS ?= 60
 
-.PHONY: help venv test test-real test-clients test-vllm run config docs golden fuzz flood lock audit format clean
+.PHONY: help venv test coverage test-real test-clients test-vllm run config docs golden fuzz flood lock audit format clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,10 +37,13 @@ $(STAMP): pyproject.toml | $(BIN)/pip
 	@$(PIP) '.[dev]'
 	@touch $(SERVES) $@
 
-test: $(STAMP) ## Lint, format check, types, tests with coverage (all but real, clients and vllm)
+test: $(STAMP) ## Lint, format check, types, tests (all but those that have a target of their own)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	$(BIN)/pytest -n auto --dist loadfile $(ARGS)
+
+coverage: $(STAMP) ## The same tests with the lines that they reach, which takes longer
 	$(BIN)/pytest -n auto --dist loadfile --cov --cov-report=term $(ARGS)
 
 test-real: $(STAMP) ## Tests against a real inference server
