@@ -235,8 +235,9 @@ class Loopline:
         app.router.add_get("/readyz", self.operations.readiness)
         # Keys guard what clients use. Numbers about everybody's use are not for strangers, who may come to a port that
         # keys alone protect: server.admin_port has them.
-        exposed = not (self.settings.server.insecure or is_loopback(self.settings.server.host))
-        if self.settings.server.admin_port or not exposed:
+        server = self.settings.server
+        exposed = bool(server.trusted_proxies) or not (server.insecure or is_loopback(server.host))
+        if server.admin_port or not exposed:
             app.router.add_get("/metrics", self.operations.metrics)
 
     async def _start_admin(self, stack: AsyncExitStack) -> None:

@@ -27,13 +27,14 @@ from proxy.upstream.http import AiohttpClient
 
 def passthrough_rules(settings: Settings) -> PassthroughRules:
     """What may be passed on, and how."""
-    passthrough = settings.passthrough
+    passthrough, server = settings.passthrough, settings.server
     return PassthroughRules(
         enabled=passthrough.enabled,
         paths=passthrough.paths,
         tunnel=passthrough.upgrades == "tunnel",
-        exposed=settings.server.insecure or not is_loopback(settings.server.host),
+        exposed=server.insecure or not is_loopback(server.host) or bool(server.trusted_proxies),
         body_bytes=settings.limits.frame_bytes,
+        receive_s=settings.server.receive_s,
         stall_s=settings.server.client_stall_s,
     )
 

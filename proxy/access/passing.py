@@ -61,6 +61,9 @@ def checked_json(body: bytes, allowed: Allowed, resolve: Resolve) -> bytes:
     members = decode_object(body, "The body")
     if "model" not in members:
         raise LooplineError(Kind.MISSING_PARAMETER, "Missing required parameter: 'model'.", param="model")
+    for other in members:
+        if other != "model" and other.lower() == "model":  # some servers read names without regard to case
+            raise LooplineError(Kind.INVALID_REQUEST, f"'{other}' stands beside 'model': leave it out.", param=other)
     name = decode(_STR, members["model"], "'model'", "model")
     check_model(name, allowed)
     resolved = resolve(name)

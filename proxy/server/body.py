@@ -55,6 +55,7 @@ class BodyReader:
             held.release()
         if len(body) > grant.bound("frame_bytes", len(body)):
             raise LooplineError(Kind.MESSAGE_TOO_LARGE, f"The body has {len(body)} bytes, more than this key may send.")
+        grant.check()  # a key may have been revoked while its body came
         return body
 
     async def _whole(self, request: web.Request, inflater: Inflater | None, held: Held, budget: Budget) -> bytes:

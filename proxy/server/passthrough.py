@@ -40,7 +40,8 @@ _LENGTH = frozenset({b"content-length"})
 @dataclass(frozen=True, slots=True)
 class PassthroughRules:
     """`paths` are what a caller without a credential of its own may ask for; `exposed`: strangers may reach the port,
-    so that an endpoint's own key opens no more than those. `body_bytes` bounds a body that is read before it is sent.
+    so that an endpoint's own key opens no more than those. `body_bytes` bounds a body that is read before it is sent,
+    `receive_s` how long it may come.
     """
 
     enabled: bool
@@ -48,6 +49,7 @@ class PassthroughRules:
     tunnel: bool
     exposed: bool
     body_bytes: int
+    receive_s: float
     stall_s: float
 
 
@@ -142,7 +144,7 @@ class PassthroughRoute:
         less = _ANSWERED_HERE if self._door.proxies.trusts(peer_of(request)) else _ANSWERED_HERE | _FORWARDED
         body: AsyncIterator[bytes] | None
         if limited:
-            checked = await self._checked(request, caller, endpoint, allowed, lease)
+            checked = await self._in_time(request, caller, endpoint, allowed, lease)
             body, length = checked.body, checked.length
         else:
             body, length = (_pieces(request) if request.body_exists else None), None
@@ -163,7 +165,12 @@ class PassthroughRoute:
             keep_credential=not allowed.is_own_key,
         )
         with endpoint.lease(), noticing_departure(request) if body is not None else nullcontext():
-            answer = await self._relay.send(passed)
+            try:
+                answer = await self._relay.send(passed)
+            except asyncio.CancelledError:  # who leaves a silent upstream has asked it all the same
+                if request.content_type == JSON:
+                    caller.grant.account.spent(record.bytes_in // 4, self._services.clock())
+                raise
             meter: Meter | None = None
             try:
                 if answer.switched and not upgrade:
@@ -202,6 +209,20 @@ class PassthroughRoute:
         # Of a header that is repeated, the caller's headers have the last.
         return name in caller.headers and self._door.gate.passes(name, value)
 
+    async def _in_time(
+        self, request: web.Request, caller: Caller, endpoint: Endpoint, allowed: Allowed, lease: Lease
+    ) -> _Checked:
+        """The checked body. Raises `LooplineError`, slow_sender among others."""
+        try:
+            async with asyncio.timeout(self._rules.receive_s):
+                checked = await self._checked(request, caller, endpoint, allowed, lease)
+        except TimeoutError:
+            raise LooplineError(
+                Kind.SLOW_SENDER, f"The body was not there within {self._rules.receive_s:g} s (server.receive_s)."
+            ) from None
+        caller.grant.check()  # a key may have been revoked while its body came
+        return checked
+
     async def _checked(
         self, request: web.Request, caller: Caller, endpoint: Endpoint, allowed: Allowed, lease: Lease
     ) -> _Checked:
@@ -209,7 +230,7 @@ class PassthroughRoute:
         if request.method != "POST":
             raise LooplineError(Kind.FORBIDDEN, "With a key of this server only POST is passed on.")
         check_path(request.raw_path.partition("?")[0].removeprefix(_PREFIX), self._rules.paths)
-        if request.headers.get("Content-Encoding", "identity").lower() != "identity":
+        if any(each.lower() != "identity" for each in request.headers.getall("Content-Encoding", [])):
             raise LooplineError(
                 Kind.UNSUPPORTED_MEDIA, "With a key of this server bodies must come without Content-Encoding."
             )
@@ -225,7 +246,7 @@ class PassthroughRoute:
 
         form = FormModel(boundary_of(request.headers.get("Content-Type", "")), check)
         pieces = _pieces(request)
-        first = await self._until_known(pieces, form, lease)
+        first = await self._until_known(pieces, form, caller, lease)
         return _Checked(_rest_of(form, first, pieces), None)
 
     async def _whole(self, request: web.Request, caller: Caller, lease: Lease) -> bytes:
@@ -235,18 +256,20 @@ class PassthroughRoute:
         budget.admit(min(request.content_length or 0, self._rules.body_bytes))
         async for data in _pieces(request):
             budget.admit()
-            size += self._bounded(size, data)
+            size += self._bounded(size, data, caller)
             lease.grow(len(data))
             parts.append(data)
         return b"".join(parts)
 
-    async def _until_known(self, pieces: AsyncIterator[bytes], form: FormModel, lease: Lease) -> list[bytes]:
+    async def _until_known(
+        self, pieces: AsyncIterator[bytes], form: FormModel, caller: Caller, lease: Lease
+    ) -> list[bytes]:
         """What came of a form until its model was known."""
         held: list[bytes] = []
         size = 0
         async for data in pieces:
             form.feed(data)
-            size += self._bounded(size, data)
+            size += self._bounded(size, data, caller)
             lease.grow(len(data))
             held.append(data)
             if form.model_known:
@@ -255,11 +278,12 @@ class PassthroughRoute:
             Kind.MISSING_PARAMETER, "Missing required parameter: 'model' (a field of the form).", param="model"
         )
 
-    def _bounded(self, size: int, data: bytes) -> int:
-        if size + len(data) > self._rules.body_bytes:
+    def _bounded(self, size: int, data: bytes, caller: Caller) -> int:
+        limit = caller.grant.bound("frame_bytes", self._rules.body_bytes)
+        if size + len(data) > limit:
             raise LooplineError(
                 Kind.MESSAGE_TOO_LARGE,
-                f"The body is larger than {self._rules.body_bytes} bytes (limits.frame_bytes) before its model is "
+                f"The body is larger than {limit} bytes (limits.frame_bytes, or the key's) before its model is "
                 "known; in a form, put the model before the file.",
             )
         return len(data)

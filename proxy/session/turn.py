@@ -76,6 +76,8 @@ class Turn:
         finally:
             record.ended_s = record.ended_s or self._services.clock()
             record.events_out, record.bytes_out = running.events_out, running.bytes_out
+            if record.outcome not in ("completed", "incomplete"):
+                self._charge()
             running.end()
             observer.turn_ended(record)
 
@@ -339,9 +341,6 @@ class Turn:
             self._holder.evict(self._parent)
         error.message = self._services.endpoints[0].hide(error.message)
         running.failure = error
-        if self._begun:
-            record.bytes_out = running.bytes_out
-            self._charge()
         record.error, record.cause = error.kind.value, error.cause or ""
         record.outcome = "failed" if self._begun else "refused"
         if error.kind.value.startswith("upstream"):
@@ -398,7 +397,8 @@ class Turn:
     def _charge(self) -> None:
         """What the turn has cost; what an upstream did not count is taken to be a token for every four bytes."""
         record = self._record
-        if record.accepted_s is None:
+        # One that leaves while the upstream is silent has been asked for all the same; one that was refused has not.
+        if record.sent_s is None or (record.accepted_s is None and record.outcome != "cancelled"):
             return
         told = record.tokens_in + record.tokens_out
         self._caller.grant.account.spent(

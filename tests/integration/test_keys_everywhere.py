@@ -188,3 +188,71 @@ async def test_what_a_body_inflates_to_is_memory() -> None:
         assert house.server.gate.accounts.whole.budget.used == 0
         async with house.post({"input": "x"}) as response:
             assert response.status == 200
+
+
+async def test_a_key_revoked_while_its_body_comes_is_not_served(tmp_path: Path) -> None:
+    async with passing(tmp_path) as (house, ring, upstream):
+        token = ring.make("alice")
+        for path, whole in (("embeddings", BODY), ("responses", b'{"model":"small","input":"x"}')):
+            token = ring.make(f"user-{path}")
+
+            async def slowly(name: str = f"user-{path}", whole: bytes = whole) -> AsyncIterator[bytes]:
+                yield whole[:5]
+                ring.revoke(name)
+                yield whole[5:]
+
+            headers = {**JSON, **bearer(token)}
+            async with house.http.post(f"{house.url}/{path}", data=slowly(), headers=headers) as response:
+                assert (response.status, (await response.json())["error"]["code"]) == (401, "invalid_api_key")
+        assert not posts(upstream)
+
+
+async def test_a_body_to_pass_on_that_trickles_has_a_deadline(tmp_path: Path) -> None:
+    async with passing(tmp_path, {"server.receive_s": 0.2}) as (house, ring, upstream):
+        headers = {**JSON, **bearer(ring.make("alice"))}
+        hold = asyncio.Event()
+
+        async def never() -> AsyncIterator[bytes]:
+            yield BODY[:5]
+            await hold.wait()
+
+        async with house.http.post(f"{house.url}/embeddings", data=never(), headers=headers) as response:
+            assert response.status == 408
+        hold.set()
+        assert not posts(upstream)
+
+
+async def test_a_model_named_twice_in_other_letters_and_a_body_too_large_for_its_key(tmp_path: Path) -> None:
+    async with passing(tmp_path) as (house, ring, upstream):
+        token = ring.make("alice", models=["small"])
+        assert (await embed(house, token, b'{"model":"small","Model":"secret","input":"x"}'))[0] == 400
+        assert not posts(upstream)
+
+
+@pytest.mark.parametrize("path", ["responses", "embeddings"])
+async def test_a_client_that_leaves_a_silent_upstream_has_used_tokens(path: str) -> None:
+    reached, go = asyncio.Event(), asyncio.Event()
+
+    async def silent(exchange: Exchange) -> None:
+        if exchange.request.start[0] == b"GET":
+            await answer(exchange)
+            return
+        reached.set()
+        await go.wait()
+
+    settings = {"access.tokens_per_minute": 1000}
+    body = json.dumps({"model": "small", "input": "x" * 8000}).encode()
+    async with recording_upstream(silent) as upstream, house_before(upstream.url, "chat", settings) as house:
+        headers = {**JSON, **BEARER}
+        left = asyncio.create_task(house.http.post(f"{house.url}/{path}", data=body, headers=headers))
+        async with asyncio.timeout(10):
+            await reached.wait()
+        left.cancel()
+        await asyncio.wait([left])
+        await house.empty(5)
+        try:
+            async with asyncio.timeout(10):
+                async with house.http.post(f"{house.url}/{path}", data=body, headers=headers) as response:
+                    assert response.status == 429
+        finally:
+            go.set()
