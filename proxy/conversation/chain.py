@@ -140,7 +140,7 @@ def lineage(node: Node | None) -> list[Node]:
     return nodes
 
 
-def history(node: Node | None, encoding: str, encode: Encoder, *, keep: bool) -> list[bytes]:
+def history(node: Node | None, encoding: str, encode: Encoder, *, keep: bool = True) -> list[bytes]:
     """A chain in an upstream's encoding: one fragment a node, empty ones left out, encoded only where not yet known.
 
     `keep` says whether a fragment that had to be made is kept on its node.

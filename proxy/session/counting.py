@@ -13,10 +13,8 @@ import msgspec
 from proxy.conversation import chain
 from proxy.errors import LooplineError
 from proxy.http_client import read_all
-from proxy.session.prepared import Prepared, translator_for
+from proxy.session.prepared import Prepared, find_parent, prepare, translator_for
 from proxy.session.services import Caller, NoHolder, Services
-from proxy.session.turn import Turn
-from proxy.telemetry.observer import TurnRecord
 from proxy.translate.base import Translator
 from proxy.translate.chat.translator import ChatTranslator
 from proxy.wire import ids
@@ -46,11 +44,8 @@ async def count_tokens(services: Services, caller: Caller, create: Create) -> Co
     Raises `LooplineError` for what a turn would be refused for. An upstream that does not answer, or answers something
     else, is no failure: then the count is an estimate.
     """
-    response = ids.response_id(create.parent_id)
-    record = TurnRecord(response=response, transport="http", received_s=services.clock())
-    turn = Turn(services, caller, create, NoHolder(), record)
-    prepared = await turn.prepare()
-    parent = turn.context.parent
+    parent = await find_parent(services, caller, create, NoHolder())
+    prepared = await prepare(services, caller, create, parent, ids.response_id(create.parent_id))
     asker = _Asker(services, caller, prepared)
     method = _METHODS.get(prepared.catalog.profile.name)
     if method is not None:

@@ -1,14 +1,26 @@
-"""A turn before it is sent: who is asked, what for, and in which dialect."""
+"""A turn before it is sent: what it continues, who is asked, and in which terms."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
+from proxy.conversation import chain
+from proxy.conversation.chain import Node
+from proxy.errors import Kind, LooplineError
 from proxy.models.catalog import RESPONSES, Catalog
+from proxy.session.references import resolve
+from proxy.session.services import Caller, Holder, Services
 from proxy.translate.base import Brief, Translator
 from proxy.translate.chat.translator import ChatTranslator
 from proxy.translate.responses.translator import ResponsesTranslator
 from proxy.upstream.endpoint import Endpoint
+from proxy.wire import ids
+from proxy.wire.client_events import Create
+from proxy.wire.items import pair_calls, revive_cut_calls
+
+# created and in_progress come before anything that a translator makes.
+_FIRST_SEQUENCE = 2
 
 
 class Prepared(NamedTuple):
@@ -18,6 +30,66 @@ class Prepared(NamedTuple):
     catalog: Catalog
     brief: Brief
     open_calls: frozenset[str]
+
+
+async def find_parent(services: Services, caller: Caller, create: Create, holder: Holder) -> Node | None:
+    """The response that a create continues. Raises `LooplineError` (parent_not_found)."""
+    parent_id = create.parent_id
+    if parent_id is None:
+        return None
+    node = holder.find(parent_id)
+    if node is None and ids.is_ours(parent_id):
+        node = await services.store.get(caller.tenant, parent_id, services.clock())
+    if node is None or not node.continues:
+        raise LooplineError(
+            Kind.PARENT_NOT_FOUND,
+            f"Previous response with id '{parent_id}' not found.",
+            param="previous_response_id",
+        )
+    return node
+
+
+async def prepare(services: Services, caller: Caller, create: Create, parent: Node | None, response: str) -> Prepared:
+    """Bring a create into the terms of the upstream that will get it; `response` is the id of its answer.
+
+    Its items are settled first: references resolved, cut calls that were answered all the same taken for made. Raises
+    `LooplineError` for whatever is wrong with the request.
+    """
+    endpoint = services.endpoints[0]
+    items = await resolve(
+        create.items, parent, lambda item: services.store.holder(caller.tenant, item, services.clock())
+    )
+    items = revive_cut_calls(items, parent.output if parent else ())
+    create = create.limited(endpoint.max_output_tokens)._replace(items=items)
+    open_calls = pair_calls(parent.open_calls if parent else frozenset(), create.items)
+    _check_size(parent, create, caller.grant.bound("history_bytes", services.history_bytes))
+    catalog = await services.catalogs.get(endpoint, caller.tenant, caller.headers)
+    lasting = chain.lasting(parent, create.items)
+    brief = Brief(
+        create=create,
+        model=services.names.resolve(create.model, catalog, caller.grant.allows),
+        tools=services.tools.read(caller.tenant, create.raw("tools"), lasting),
+        profile=catalog.profile,
+        seed=ids.seed(response),
+        sequence=_FIRST_SEQUENCE,
+        max_event_bytes=services.max_event_bytes,
+        lasting=lasting,
+        open_reasoning=partial(services.sealer.open, caller.tenant),
+        seal_reasoning=partial(services.sealer.seal, caller.tenant) if create.wants_sealed else None,
+        is_sealed_here=services.sealer.is_ours,
+        context_hint=endpoint.context_hint,
+    )
+    return Prepared(endpoint, catalog, brief, open_calls)
+
+
+def _check_size(parent: Node | None, create: Create, limit: int) -> None:
+    size = (parent.total_bytes if parent else 0) + chain.items_bytes(create.items)
+    if size > limit:
+        raise LooplineError(
+            Kind.HISTORY_TOO_LARGE,
+            f"The conversation is {size} bytes, more than the {limit} kept here (limits.history_bytes).",
+            param="input",
+        )
 
 
 def translator_for(prepared: Prepared) -> Translator:

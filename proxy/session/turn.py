@@ -5,17 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from functools import partial
 
 from proxy.conversation import chain
 from proxy.conversation.chain import Node
 from proxy.conversation.listing import Context
 from proxy.errors import Kind, LooplineError, kind_of
 from proxy.http_client import HttpResponse, read_all
-from proxy.models.catalog import Catalog
-from proxy.session.prepared import Prepared, translator_for
+from proxy.session.prepared import Prepared, find_parent, prepare, translator_for
 from proxy.session.reading import read_next, read_tail
-from proxy.session.references import resolve
 from proxy.session.registry import RunningTurn
 from proxy.session.services import Caller, Holder, Services
 from proxy.telemetry.observer import TurnRecord
@@ -23,15 +20,12 @@ from proxy.translate.base import Brief, Result, Translator
 from proxy.translate.failures import upstream_error
 from proxy.translate.left_out import describe
 from proxy.upstream.endpoint import Endpoint
-from proxy.wire import ids
 from proxy.wire import server_events as events
 from proxy.wire.client_events import Create
 from proxy.wire.error_events import failed_error
-from proxy.wire.items import calls_after, pair_calls, require_answers, revive_cut_calls
+from proxy.wire.items import calls_after, require_answers
 from proxy.wire.server_events import Shown
 
-# created and in_progress come before anything that a translator makes.
-_FIRST_SEQUENCE = 2
 _MAX_ERROR_BODY_BYTES = 256 * 1024
 # Our own refusals and a client's own wish say nothing about the parent: it stays (ARCHITECTURE, eviction).
 _KEEPS_PARENT = frozenset({Kind.QUEUE_FULL, Kind.SHUTTING_DOWN, Kind.CANCELLED, Kind.UNAUTHORIZED})
@@ -94,7 +88,7 @@ class Turn:
         self._note(endpoint, translator, brief)
         if create.generate:
             require_answers(open_calls)
-        history = chain.history(parent, translator.encoding, translator.encode, keep=translator.keeps_fragments)
+        history = chain.history(parent, translator.encoding, translator.encode)
         if not create.generate:
             self._check_warm_up(translator, history)
             self._describe()
@@ -133,22 +127,11 @@ class Turn:
             await self._conclude(running, translator.result(), open_calls)
 
     async def prepare(self) -> Prepared:
-        """Bind what the turn continues, and bring it all into the terms of the upstream that will get it.
-
-        Raises `LooplineError` for whatever is wrong with the request.
-        """
-        services, tenant = self._services, self._caller.tenant
-        endpoint = services.endpoints[0]
-        self._parent = parent = await self._find_parent()
-        items = await resolve(
-            self._create.items, parent, lambda item: services.store.holder(tenant, item, services.clock())
-        )
-        self._create = create = _settled(self._create._replace(items=items), parent, endpoint)
-        open_calls = pair_calls(parent.open_calls if parent else frozenset(), create.items)
-        self._check_size(parent)
-        catalog = await services.catalogs.get(endpoint, tenant, self._caller.headers)
-        self._brief = brief = self._make_brief(endpoint, catalog)
-        return Prepared(endpoint, catalog, brief, open_calls)
+        """Bind what the turn continues, and make it ready. Raises `LooplineError` for what is wrong with it."""
+        self._parent = await find_parent(self._services, self._caller, self._create, self._holder)
+        prepared = await prepare(self._services, self._caller, self._create, self._parent, self._record.response)
+        self._brief, self._create = prepared.brief, prepared.brief.create
+        return prepared
 
     @property
     def context(self) -> Context:
@@ -188,49 +171,6 @@ class Turn:
         """A timer is not punctual: what was read before it went off must not be said any more."""
         if self._steered:
             raise TimeoutError
-
-    async def _find_parent(self) -> Node | None:
-        parent_id = self._create.parent_id
-        if parent_id is None:
-            return None
-        node = self._holder.find(parent_id)
-        if node is None and ids.is_ours(parent_id):
-            node = await self._services.store.get(self._caller.tenant, parent_id, self._services.clock())
-        if node is None or not node.continues:
-            raise LooplineError(
-                Kind.PARENT_NOT_FOUND,
-                f"Previous response with id '{parent_id}' not found.",
-                param="previous_response_id",
-            )
-        return node
-
-    def _check_size(self, parent: Node | None) -> None:
-        limit = self._caller.grant.bound("history_bytes", self._services.history_bytes)
-        size = (parent.total_bytes if parent else 0) + chain.items_bytes(self._create.items)
-        if size > limit:
-            raise LooplineError(
-                Kind.HISTORY_TOO_LARGE,
-                f"The conversation is {size} bytes, more than the {limit} kept here (limits.history_bytes).",
-                param="input",
-            )
-
-    def _make_brief(self, endpoint: Endpoint, catalog: Catalog) -> Brief:
-        services, create, tenant = self._services, self._create, self._caller.tenant
-        lasting = chain.lasting(self._parent, create.items)
-        return Brief(
-            create=create,
-            model=services.names.resolve(create.model, catalog, self._caller.grant.allows),
-            tools=services.tools.read(tenant, create.raw("tools"), lasting),
-            profile=catalog.profile,
-            seed=ids.seed(self._record.response),
-            sequence=_FIRST_SEQUENCE,
-            max_event_bytes=services.max_event_bytes,
-            lasting=lasting,
-            open_reasoning=partial(services.sealer.open, tenant),
-            seal_reasoning=partial(services.sealer.seal, tenant) if create.wants_sealed else None,
-            is_sealed_here=services.sealer.is_ours,
-            context_hint=endpoint.context_hint,
-        )
 
     def _check_warm_up(self, translator: Translator, history: Sequence[bytes]) -> None:
         """What the next turn's request would be refused for is said now; that there is nothing to ask yet is not."""
@@ -299,10 +239,7 @@ class Turn:
         services, create, translator = self._services, self._create, self._translator
         assert translator is not None
         assert self._snapshot is not None
-        fragments = {}
-        if translator.keeps_fragments:
-            parts = (translator.delta, translator.encode(result.items))
-            fragments[translator.encoding] = b",".join(part for part in parts if part)
+        parts = (translator.delta, translator.encode(result.items))
         shown = self._snapshot.shown(
             result.status,
             usage=result.usage,
@@ -319,7 +256,7 @@ class Turn:
             stored=create.store,
             endpoint=self._record.endpoint,
             upstream_id=result.upstream_id,
-            fragments=fragments,
+            fragments={translator.encoding: b",".join(part for part in parts if part)},
             shown=_kept(shown, result) if create.store else None,
         )
         # Of the answer, too, something may be nothing that the upstream could be told again.
@@ -407,12 +344,6 @@ class Turn:
 
 
 _NOTHING = Result(items=(), output=b"", status=b"completed", usage=events.NO_USAGE)
-
-
-def _settled(create: Create, parent: Node | None, endpoint: Endpoint) -> Create:
-    """What is asked, with the endpoint's limit, and with cut calls that were answered all the same."""
-    items = revive_cut_calls(create.items, parent.output if parent else ())
-    return create.limited(endpoint.max_output_tokens)._replace(items=items)
 
 
 def _kept(shown: Shown, result: Result) -> Shown:

@@ -112,13 +112,11 @@ class Translator(Protocol):
     not be carried, complete after `request`. `sequence` is the number of the next event. `ended` turns true with the
     upstream's last event, `whole` turns true when nothing of the answer is missing any more: what may follow is usage
     or an end mark, so that `finish` is in order although reading fails. `has_output` turns true with the first event
-    that carries output. `delta` is the turn's items in the upstream's dialect. `keeps_fragments` says whether nodes
-    should keep theirs.
+    that carries output. `delta` is the turn's items in the upstream's dialect.
     """
 
     dialect: str
     encoding: str
-    keeps_fragments: bool
     delta: bytes
 
     @property

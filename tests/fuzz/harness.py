@@ -253,9 +253,8 @@ def _check_result(given: StreamInput, result: Result, made: Translator) -> None:
         assert (read.kind, read.call_id) == (item.kind, item.call_id)
     usage = json.loads(result.usage)
     assert (usage is None) == (result.tokens is None)
-    if made.keeps_fragments:  # as it is kept for the next turn, in which the answer comes back
-        json.loads(b"[" + made.encode(result.items) + b"]")
-        _check_next(given, result)
+    json.loads(b"[" + made.encode(result.items) + b"]")  # as it is kept for the next turn
+    _check_next(given, result)
 
 
 # What a client answers a call with, by the call's type.

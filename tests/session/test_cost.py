@@ -12,7 +12,7 @@ import pytest
 import xxhash
 
 from proxy.access.sealing import Sealer
-from proxy.session import turn as turn_module
+from proxy.session import prepared
 from proxy.session.outbox import Outbox
 from proxy.session.registry import Registry
 from proxy.session.services import Caller
@@ -82,7 +82,7 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         return encoded
 
     monkeypatch.setattr(client_events, "parse_item", parse)
-    monkeypatch.setattr(turn_module, "pair_calls", pair)
+    monkeypatch.setattr(prepared, "pair_calls", pair)
     monkeypatch.setattr(ItemEncoder, "encode", translate)
     return counts
 

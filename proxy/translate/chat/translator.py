@@ -52,7 +52,6 @@ class ChatTranslator:
     """A `Translator` (see base.py) for one turn."""
 
     dialect = "chat"
-    keeps_fragments = True
 
     def __init__(self, brief: Brief) -> None:
         self._brief = brief

@@ -48,11 +48,13 @@ class Repaired:
     """Takes the events of items, gives them to `sink` as clients need them. `items` are those that are done.
 
     `calls` says what a function's name means to the client, `seal` makes encrypted content where it is wanted.
+    `allowed` are the functions that may be called, None for all: a call of any other is dropped.
     Methods raise `LooplineError` (upstream_garbled) and msgspec's errors for what is no event.
     """
 
     def __init__(self, sink: Sink, calls: Mapping[str, Called], seal: Callable[[str], str] | None) -> None:
         self.items: list[Item] = []
+        self.allowed: frozenset[str] | None = None
         self._sink = sink
         self._calls = calls
         self._making = Making(sink, seal, self._passed)
@@ -254,6 +256,9 @@ class Repaired:
                 raise LooplineError(Kind.UPSTREAM_GARBLED, "The upstream called a function without naming it.")
             self._close(COMPLETED)
             self._waiting.popleft()
+            if first.kind == "function_call" and self.allowed is not None and first.name not in self.allowed:
+                first.is_closed = True
+                continue
             self._begin(first)
 
     def _is_held_by_open(self, first: Source) -> bool:

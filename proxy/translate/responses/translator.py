@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from proxy.errors import Kind, LooplineError
+from proxy.models.profile import EVERYTHING
 from proxy.translate.base import STEERED, Body, Brief, Result
 from proxy.translate.failures import stream_error
 from proxy.translate.intake import Intake
@@ -23,6 +24,7 @@ from proxy.translate.responses.items import ItemShaper
 from proxy.translate.responses.passing import Passed
 from proxy.translate.responses.repair import Repaired
 from proxy.translate.responses.sink import Sink
+from proxy.translate.tools.choice import allowed_calls
 from proxy.translate.tools.listed import Called
 from proxy.wire.codec import Raw, encode, is_null
 from proxy.wire.items import Item, string
@@ -40,7 +42,6 @@ class ResponsesTranslator:
     """A `Translator` (see base.py) for one turn."""
 
     dialect = "responses"
-    keeps_fragments = True
 
     def __init__(self, brief: Brief, *, faithful: bool = False) -> None:
         self._brief = brief
@@ -63,12 +64,9 @@ class ResponsesTranslator:
 
     def _means_others(self) -> bool:
         """Is any function that the upstream is told another kind of tool to the client?"""
-        return (
-            any(
-                function.called != Called("function", function.name)
-                for function in self._tools.functions(self._profile.tools)
-            )
-            and "*" not in self._profile.tools
+        kinds = self._profile.tools
+        return EVERYTHING not in kinds and any(
+            function.called != Called("function", function.name) for function in self._tools.functions(kinds)
         )
 
     @property
@@ -109,6 +107,8 @@ class ResponsesTranslator:
         """The request; see `Translator.request`."""
         fields = ResponseFields(self._create, self._tools, self._brief.profile, self._brief.lasting)
         self._left_out = fields.left_out
+        if isinstance(self._answer, Repaired) and EVERYTHING not in self._profile.tools:
+            self._answer.allowed = allowed_calls(self._tools, self._create.raw("tool_choice"), self._profile.tools)
         parts = [fragment for fragment in (*history, self.delta) if fragment]  # of some turns nothing is told
         if not parts and not self._create.members.keys() & {"prompt", "instructions"}:
             raise LooplineError(

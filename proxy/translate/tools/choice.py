@@ -90,8 +90,13 @@ def read_choice(raw: bytes | None, tools: Tools) -> Choice:
     return Choice("required", named=found[0]) if len(found) == 1 else Choice("required", allowed=frozenset(found))
 
 
-def allowed_calls(tools: Tools, raw_choice: bytes | None) -> frozenset[str] | None:
-    """The functions, by upstream name, that a model may call under a choice; None for all. Raises `LooplineError`."""
+def allowed_calls(tools: Tools, raw_choice: bytes | None, kinds: Collection[str] = ()) -> frozenset[str] | None:
+    """The functions, by upstream name, that a model may call under a choice; None for all. Raises `LooplineError`.
+
+    `kinds` are those of tools that the server takes as they are: a choice of one of them is the server's own to keep.
+    """
+    if _wanted(raw_choice).type in kinds:
+        return None
     choice = read_choice(raw_choice, tools)
     return frozenset() if choice.mode == "none" else choice.allowed if choice.named is None else None
 

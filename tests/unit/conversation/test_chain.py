@@ -29,24 +29,24 @@ def test_context_is_every_turns_input_and_output_in_order() -> None:
     for number in range(40):
         turns = node(turns, f"r{number}", f"in{number}a in{number}b", f"out{number}")
     expected = [f"in{n}a,in{n}b,out{n}".encode() for n in range(40)]
-    assert history(turns, "d", joined, keep=False) == expected
+    assert history(turns, "d", joined) == expected
 
 
 def test_a_fork_shares_everything_before_it() -> None:
     root = node(None, "r0", "a", "b")
     left, right = node(root, "l", "c", "d"), node(root, "r", "e", "f")
-    assert history(left, "d", joined, keep=True) == [b"a,b", b"c,d"]
-    assert history(right, "d", joined, keep=True) == [b"a,b", b"e,f"]
+    assert history(left, "d", joined) == [b"a,b", b"c,d"]
+    assert history(right, "d", joined) == [b"a,b", b"e,f"]
     assert lineage(left)[0] is lineage(right)[0] is root
 
 
 def test_no_conversation_is_no_history() -> None:
-    assert history(None, "d", joined, keep=True) == []
+    assert history(None, "d", joined) == []
     assert lineage(None) == []
 
 
 def test_a_node_without_content_leaves_no_hole() -> None:
-    assert history(node(node(None, "warm"), "r1", "", "b"), "d", joined, keep=True) == [b"b"]
+    assert history(node(node(None, "warm"), "r1", "", "b"), "d", joined) == [b"b"]
 
 
 def test_what_is_kept_is_made_once_and_each_dialect_has_its_own() -> None:
@@ -58,7 +58,7 @@ def test_what_is_kept_is_made_once_and_each_dialect_has_its_own() -> None:
 
     last = node(node(None, "r0", "a", "b"), "r1", "c", "d")
     for _ in range(3):
-        assert history(last, "chat", encode, keep=True) == [b"a,b", b"c,d"]
+        assert history(last, "chat", encode) == [b"a,b", b"c,d"]
     assert made == [b"a", b"b", b"c", b"d"]
     history(last, "responses", encode, keep=False)
     history(last, "responses", encode, keep=False)
@@ -71,7 +71,7 @@ def test_fragments_that_came_with_a_node_are_used_and_counted() -> None:
         None, tenant="t", response="r0", items=(message("a"),), output=(), open_calls=NONE, stored=True,
         fragments={"chat": b"x" * 1000},
     )  # fmt: skip
-    assert history(rich, "chat", joined, keep=True) == [b"x" * 1000]
+    assert history(rich, "chat", joined) == [b"x" * 1000]
     assert rich.own_bytes == bare.own_bytes + 1000
 
 
@@ -85,9 +85,9 @@ def test_a_fragment_that_is_the_items_own_bytes_is_held_once_and_never_made_agai
         fragments={"chat": b"a,b,c"},
     )  # fmt: skip
     assert plain.own_bytes == bare.own_bytes
-    assert history(plain, "chat", fail, keep=True) == [b"a,b,c"]
-    history(bare, "chat", joined, keep=True)
-    assert history(bare, "chat", fail, keep=True) == [b"a,b,c"]
+    assert history(plain, "chat", fail) == [b"a,b,c"]
+    history(bare, "chat", joined)
+    assert history(bare, "chat", fail) == [b"a,b,c"]
     assert [*plain.fragments.values(), *bare.fragments.values()] == [None, None]
 
 

@@ -414,3 +414,31 @@ def test_an_answer_can_be_interrupted_anywhere(events: list[Event], data: st.Dat
         return
     translator.interrupt()
     assert translator.result().status == b"incomplete"
+
+
+@pytest.mark.parametrize(
+    ("choice", "left"),
+    [
+        ("none", ["message"]),
+        ({"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "clock"}]}, ["message"]),
+        ({"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "weather"}]},
+         ["message", "function_call"]),
+        ("auto", ["message", "function_call"]),
+    ],
+)  # fmt: skip
+def test_a_call_that_was_not_allowed_is_dropped(choice: Any, left: list[str]) -> None:
+    tools = [{"type": "function", "name": "clock"}, {"type": "function", "name": "weather"}]
+    made = create(tools=tools, tool_choice=choice)
+    translator = responses(made, profile="vllm")
+    translator.request([])
+    call = {"type": "function_call", "id": "fc_1", "call_id": "c", "name": "weather", "arguments": "{}"}
+    stream = sse(
+        added("message", "m"), said("output_text", "Hi.", "m"), done("message", "m"),
+        {"type": "response.output_item.added", "output_index": 1, "item": {**call, "arguments": ""}},
+        {"type": "response.function_call_arguments.delta", "item_id": "fc_1", "output_index": 1, "delta": "{}"},
+        {"type": "response.output_item.done", "output_index": 1, "item": call},
+        ended(),
+    )  # fmt: skip
+    told = play(translator, [stream], made)
+    check_turn(told, transport="http")
+    assert [item["type"] for item in output(told)] == left
