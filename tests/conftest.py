@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
 import structlog
 
+from proxy.telemetry.logging import configure
 from tests.house import DIALECTS, House, open_house
 from tests.wire_client import WireClient
 
@@ -25,6 +27,17 @@ def _log_as_it_was() -> Iterator[None]:
     before = structlog.get_config()
     yield
     structlog.configure(**before)
+
+
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.BytesIO]:
+    """What is logged as JSON, at the most talkative level; a thread writes it: flush before you read."""
+    stream = io.BytesIO()
+    text = io.TextIOWrapper(stream, write_through=True)  # closes the stream once nobody holds it
+    monkeypatch.setattr("sys.stderr", text)
+    configure("json", "debug")
+    yield stream
+    text.detach()
 
 
 @pytest.fixture(params=DIALECTS)

@@ -70,7 +70,7 @@ class Metrics:
         )
         self._left_out = Counter(
             "loopline_translate_left_out_total",
-            "Parts of requests that the upstream could not be told: tool, field, item, part, reasoning.",
+            "What upstreams could not be told (tool, field, item, part, reasoning), and calls that were not allowed.",
             ["what"],
             registry=registry,
         )

@@ -6,14 +6,17 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 # A closed set, for metrics.
-WHAT = ("tool", "field", "item", "part", "reasoning")
+WHAT = ("tool", "field", "item", "part", "reasoning", "call")
 
 
 _MAX_CHARS = 512  # what a value in a response's metadata may have (API reference, Responses, metadata)
 
 
 class LeftOut(NamedTuple):
-    """Something of a request that its upstream could not be told: `what` it is (`WHAT`), and its name or type."""
+    """Something of a request that its upstream could not be told: `what` it is (`WHAT`), and its name or type.
+
+    A `call` is the other way round: one that the model made although it was not allowed to, dropped from its answer.
+    """
 
     what: str
     name: str

@@ -115,8 +115,8 @@ def revive_cut_calls(items: tuple[Item, ...], output: Iterable[Item]) -> tuple[I
     cut = {item.call_id: item for item in output if item.unfinished and item.call_id in answered}
     made: list[Item] = []
     for item in items:
-        if item.unfinished and item.call_id in answered:
-            cut.pop(item.call_id, None)
+        if item.kind in CALLS and item.call_id in answered:
+            cut.pop(item.call_id, None)  # the client sends it itself, with whatever status
             item = item._replace(unfinished=False)
         elif item.kind in CALL_OF_OUTPUT and item.call_id in cut:
             made.append(cut.pop(item.call_id)._replace(unfinished=False))

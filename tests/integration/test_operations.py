@@ -6,7 +6,6 @@ import asyncio
 import io
 import json
 import secrets
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ import structlog
 from prometheus_client.parser import text_string_to_metric_families
 
 from proxy.app import Loopline
-from proxy.telemetry.logging import configure
 from proxy.tools.simulate import Options, start
 from tests.house import House, open_house, settings_for
 from tests.wire_client import open_socket, user
@@ -260,19 +258,6 @@ async def test_headers_and_query_of_an_endpoint_are_added(dialect: str) -> None:
 # --- Logs ------------------------------------------------------------------------------------------------------------
 
 SECRETS = ("sk-very-secret", "the user's words", "the model's words", "org-secret", "tool result words")
-
-
-@pytest.fixture
-def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.BytesIO]:
-    """What is logged, at the most talkative level."""
-    before = structlog.get_config()
-    stream = io.BytesIO()
-    text = io.TextIOWrapper(stream, write_through=True)  # closes the stream once nobody holds it
-    monkeypatch.setattr("sys.stderr", text)
-    configure("json", "debug")
-    yield stream
-    text.detach()
-    structlog.configure(**before)
 
 
 def written(log: io.BytesIO) -> str:

@@ -5,14 +5,12 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import structlog
 from prometheus_client.parser import text_string_to_metric_families
 
-from proxy.telemetry.logging import configure
 from tests.house import House, open_house
 from tests.wire_client import Event, Recorded, function, tool_output, user
 
@@ -209,19 +207,6 @@ async def test_what_cannot_be_opened_is_left_out_and_the_turn_goes_on(harm: str)
 
 
 # --- What is left out ------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.BytesIO]:
-    """What a server that logs JSON writes."""
-    before = structlog.get_config()
-    stream = io.BytesIO()
-    text = io.TextIOWrapper(stream, write_through=True)  # closes the stream once nobody holds it
-    monkeypatch.setattr("sys.stderr", text)
-    configure("json", "info")
-    yield stream
-    text.detach()
-    structlog.configure(**before)
 
 
 def lines(log: io.BytesIO) -> list[dict[str, Any]]:

@@ -49,6 +49,7 @@ class Answer:
         self._seal = seal
         self.allowed: frozenset[str] | None = None
         self._refused_calls: set[int] = set()
+        self.refused: list[str] = []
         self.items: list[Item] = []
         self.sequence = sequence
         self.has_output = False
@@ -224,6 +225,7 @@ class Answer:
                 del self._waiting_calls[first.key]
                 if first.name and self.allowed is not None and first.name not in self.allowed:
                     self._refused_calls.add(first.key)
+                    self.refused.append(first.name)
                 elif first.name or not self._cut:
                     self._append_arguments(self._open_call(first), "".join(first.deltas))
             else:

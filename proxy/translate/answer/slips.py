@@ -21,6 +21,7 @@ _OPERATIONS: Mapping[str, str] = {
     **dict.fromkeys(("update", "modify", "edit", "update_file", "modify_file", "edit_file"), "update_file"),
     **dict.fromkeys(("delete", "remove", "delete_file", "remove_file"), "delete_file"),
 }
+_MAX_WHOLE = 2**53  # what every client's JSON library reads exactly
 _ENVELOPE = "*** Begin Patch"
 _FILE = re.compile(r"^\*\*\* (Add|Update|Delete) File: (.+)$", re.MULTILINE)
 _MOVE = re.compile(r"^\*\*\* Move to: ", re.MULTILINE)
@@ -31,9 +32,11 @@ def shell_action(arguments: str) -> dict[str, Any]:
     """The action of a `shell_call`. Raises ValueError for arguments without commands."""
     read = _members(arguments)
     commands = _first(read, "commands", "command", "cmd")
+    if isinstance(commands, str) and not commands.strip():
+        raise ValueError("a command is not empty")
     if isinstance(commands, str):
         lines = [commands]
-    elif "commands" in read and isinstance(commands, list):
+    elif read.get("commands") is not None and isinstance(commands, list):
         lines = [each if isinstance(each, str) else shlex.join(_words(each)) for each in commands]
     else:
         lines = [shlex.join(_words(commands))]
@@ -45,8 +48,8 @@ def local_shell_action(arguments: str) -> dict[str, Any]:
     """The action of a `local_shell_call`. Raises ValueError for arguments without a command."""
     read = _members(arguments)
     command = _first(read, "command", "commands", "cmd")
-    if isinstance(command, list) and len(command) == 1 and isinstance(command[0], str) and "commands" in read:
-        command = command[0]
+    if isinstance(command, list) and len(command) == 1 and isinstance(command[0], str):
+        command = command[0] if read.get("commands") is not None else command
     folder = _first(read, "working_directory", "workdir", "cwd")
     return {
         "type": "exec",
@@ -61,9 +64,12 @@ def patch_operation(arguments: str) -> dict[str, Any]:
     """The operation of an `apply_patch_call`. Raises ValueError for arguments that name no change of one file."""
     read = _members(arguments) if arguments.lstrip().startswith("{") else {}
     diff = _first(read, "diff", "patch", "input", "content") if read else read_json(arguments) or arguments
-    if isinstance(diff, str) and diff.lstrip().startswith(_ENVELOPE):
-        return _unwrapped(diff)
     kind = _OPERATIONS.get(str(read.get("type")))
+    if isinstance(diff, str) and diff.lstrip().startswith(_ENVELOPE):
+        unwrapped = _unwrapped(diff)
+        if kind not in (None, unwrapped["type"]):
+            raise ValueError("the patch does something else than its type says")
+        return unwrapped
     path = _first(read, "path", "file_path", "file", "filename")
     if kind is None or not isinstance(path, str):
         raise ValueError("it needs a path, and a type of create_file, update_file or delete_file")
@@ -118,9 +124,10 @@ def _split(line: str) -> list[str]:
 def _whole(given: Any) -> int | None:
     """A limit as a whole number; one that cannot be read is none."""
     try:
-        return None if isinstance(given, bool) else round(float(given))
+        number = None if isinstance(given, bool) else round(float(given))
     except (TypeError, ValueError, OverflowError):
         return None
+    return number if number is not None and abs(number) <= _MAX_WHOLE else None
 
 
 def _environment(given: Any) -> dict[str, str]:

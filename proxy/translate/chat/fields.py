@@ -66,7 +66,7 @@ _NEVER_CARRIED = frozenset(
     {
         *("context_management", "conversation", "image", "moderation"),
         *("messages", "functions", "function_call", "prompt_token_ids", "input_ids"),
-        *("max_tokens", "max_completion_tokens", "n_predict", "n", "best_of", "use_beam_search", "timeout"),
+        *("max_tokens", "max_completion_tokens", "n_predict", "n", "n_cmpl", "best_of", "use_beam_search", "timeout"),
         *("echo", "logprobs", "prompt_logprobs", "return_token_ids", "return_tokens_as_token_ids"),
         *("id_slot", "slot_id", "priority", "request_id", "rid", "session_params", "routed_dp_rank"),
         *("data_parallel_rank", "cache_salt", "extra_key", "kv_transfer_params", "vllm_xargs", "lora_path"),

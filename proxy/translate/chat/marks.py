@@ -76,9 +76,9 @@ def _joined(tokens: Sequence[dict[str, Any]]) -> bytes:
     return b",".join(encode(token) for token in tokens)
 
 
-def joined(first: Logged, second: Logged) -> Logged:
-    """The tokens of both."""
-    return Logged(*(b",".join(each for each in pair if each) for pair in zip(first, second, strict=True)))
+def joined(pieces: Sequence[Logged]) -> Logged:
+    """The tokens of all of them."""
+    return Logged(*(b",".join(each for each in part if each) for part in zip(*pieces, strict=True)))
 
 
 def _told(token: _Token) -> dict[str, Any]:

@@ -156,7 +156,10 @@ class Messages:
 
     def _hosted_id(self, item: Item, item_id: str | None) -> str:
         if not item_id or len(item_id) > _MAX_CALL_ID or item_id in self._hosted_ids:
-            item_id = "call_" + xxhash.xxh3_128_hexdigest(b"%d %b" % (len(self._hosted_ids), item.raw))
+            # The same in a chain and in a full resend: of the item alone, unless it stands here twice.
+            item_id = "call_" + xxhash.xxh3_128_hexdigest(item.raw)
+            if item_id in self._hosted_ids:
+                item_id = "call_" + xxhash.xxh3_128_hexdigest(b"%d %b" % (len(self._hosted_ids), item.raw))
         self._hosted_ids.add(item_id)
         return item_id
 

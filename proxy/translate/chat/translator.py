@@ -17,7 +17,7 @@ from proxy.translate.chat.chunks import CHUNK, USAGE, Choice, Chunk, Delta, Func
 from proxy.translate.chat.fields import ChatFields, wants_logprobs
 from proxy.translate.chat.halves import Halves
 from proxy.translate.chat.items import ItemEncoder, join_messages
-from proxy.translate.chat.marks import NOTHING, joined, marks, read_annotations, read_logprobs
+from proxy.translate.chat.marks import NOTHING, Logged, joined, marks, read_annotations, read_logprobs
 from proxy.translate.failures import stream_error
 from proxy.translate.intake import Intake
 from proxy.translate.left_out import LeftOut
@@ -66,7 +66,7 @@ class ChatTranslator:
         self._say = {"text": self._answer.text, "reasoning": self._answer.reasoning, "refusal": self._answer.refusal}
         self._keys = CallKeys(self._answer.is_whole, self._answer.names)
         self._wants_logprobs = wants_logprobs(brief.create, brief.profile.chat)
-        self._logged = NOTHING  # of tokens that gave no text yet
+        self._logged: list[Logged] = []  # of tokens that gave no text yet
         self._by_message = False
         self._decode: Callable[[bytes], Chunk | None] = CHUNK.decode
         self._halves = Halves()
@@ -84,7 +84,8 @@ class ChatTranslator:
     @property
     def left_out(self) -> list[LeftOut]:
         """What the request cannot say."""
-        return [*self._left_out, *self._items.left_out]
+        refused = (LeftOut("call", name) for name in self._answer.refused)
+        return [*self._left_out, *self._items.left_out, *refused]
 
     @property
     def ended(self) -> bool:
@@ -263,14 +264,14 @@ class ChatTranslator:
         last = max((number for number, (kind, _) in enumerate(pieces) if kind == "text"), default=None)
         for number, (kind, text) in enumerate(pieces):
             if number == last:
-                self._answer.marked_text(text, marks(joined(self._logged, logged), annotations))
-                self._logged = NOTHING
+                self._answer.marked_text(text, marks(joined([*self._logged, logged]), annotations))
+                self._logged = []
             else:
                 self._say[kind](text)
         if last is None and annotations:
             self._answer.marked_text("", marks(NOTHING, annotations))
         if delta.is_empty:  # a piece of a character; tokens of a thought or of a call are no text's
-            self._logged = joined(self._logged, logged)
+            self._logged.append(logged)
 
     def _take_calls(self, delta: Delta) -> None:
         calls = delta.tool_calls or ()

@@ -184,6 +184,8 @@ class ItemShaper:
             arguments = encode(call.arguments)
             if bytes(given) != arguments:
                 changed["arguments"] = Raw(arguments)
+        if bytes(members.get("status", NULL)) == b'"incomplete"':
+            changed["status"] = "completed"  # it was answered all the same
         stated = self._stated("fc", call.call_id or "", call.name, call.arguments)
         changed |= {each: value for each, value in stated.items() if each not in members}
         return encode({**members, **changed}) if changed else item.raw

@@ -48,13 +48,15 @@ class Repaired:
     """Takes the events of items, gives them to `sink` as clients need them. `items` are those that are done.
 
     `calls` says what a function's name means to the client, `seal` makes encrypted content where it is wanted.
-    `allowed` are the functions that may be called, None for all: a call of any other is dropped.
+    `allowed` are the functions that may be called, None for all: a call of any other is dropped,
+    and its name is in `refused`.
     Methods raise `LooplineError` (upstream_garbled) and msgspec's errors for what is no event.
     """
 
     def __init__(self, sink: Sink, calls: Mapping[str, Called], seal: Callable[[str], str] | None) -> None:
         self.items: list[Item] = []
         self.allowed: frozenset[str] | None = None
+        self.refused: list[str] = []
         self._sink = sink
         self._calls = calls
         self._making = Making(sink, seal, self._passed)
@@ -258,6 +260,7 @@ class Repaired:
             self._waiting.popleft()
             if first.kind == "function_call" and self.allowed is not None and first.name not in self.allowed:
                 first.is_closed = True
+                self.refused.append(first.name)
                 continue
             self._begin(first)
 

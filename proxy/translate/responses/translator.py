@@ -77,7 +77,8 @@ class ResponsesTranslator:
     @property
     def left_out(self) -> list[LeftOut]:
         """What the request cannot say."""
-        return [*self._left_out, *self._shaper.left_out]
+        refused = self._answer.refused if isinstance(self._answer, Repaired) else ()
+        return [*self._left_out, *self._shaper.left_out, *(LeftOut("call", name) for name in refused)]
 
     @property
     def ended(self) -> bool:

@@ -181,3 +181,11 @@ def test_a_cut_call_counts_as_made_only_where_it_is_answered() -> None:
     assert revive_cut_calls((cut, other, output), (cut,)) == (made, other, output)
     untouched = (message, other)
     assert revive_cut_calls(untouched, (cut,)) is untouched
+
+
+@pytest.mark.parametrize("unfinished", [False, True])
+def test_a_cut_call_that_its_client_sends_again_stands_there_once(unfinished: bool) -> None:
+    cut = Item("function_call", b"{}", None, "a", True)
+    again = Item("function_call", b'{"status":"completed"}', None, "a", unfinished)
+    output = Item("function_call_output", b"{}", None, "a")
+    assert revive_cut_calls((again, output), (cut,)) == (again._replace(unfinished=False), output)

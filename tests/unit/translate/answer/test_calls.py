@@ -30,6 +30,9 @@ TOOLS: list[dict[str, Any]] = [
 CALLS = read_tools(dumped(TOOLS)).calls
 
 
+ENVELOPE = "*** Begin Patch\n*** Update File: a.py\n@@\n-x\n+y\n*** End Patch\n"
+
+
 def name_of(kind: str, name: str, namespace: str | None = None) -> str:
     return next(each for each, called in CALLS.items() if called == Called(kind, name, namespace))
 
@@ -163,6 +166,8 @@ def test_a_call_of_a_built_in_tool_is_told_whole(name: str, arguments: str, kind
         ("shell", ""),
         ("local_shell", '{"command":""}'),
         ("local_shell", '{"command":7}'),
+        ("shell", '{"command":""}'),
+        (name_of("apply_patch", "apply_patch"), json.dumps({"type": "delete_file", "path": "b", "diff": ENVELOPE})),
         (name_of("apply_patch", "apply_patch"), "*** Begin Patch\n*** End Patch"),
         (
             name_of("apply_patch", "apply_patch"),
@@ -275,7 +280,6 @@ def commands_of(*commands: str, timeout_ms: int | None = None) -> Event:
     return {"commands": list(commands), "timeout_ms": timeout_ms, "max_output_length": None}
 
 
-ENVELOPE = "*** Begin Patch\n*** Update File: a.py\n@@\n-x\n+y\n*** End Patch\n"
 UPDATE = {"type": "update_file", "path": "a.py", "diff": "@@\n-x\n+y\n"}
 
 
@@ -291,6 +295,9 @@ UPDATE = {"type": "update_file", "path": "a.py", "diff": "@@\n-x\n+y\n"}
         ("local_shell", '{"command":["ls"],"timeout_ms":"soon"}', exec_of(["ls"])),
         ("local_shell", '{"command":["ls"],"env":{"A":1,"B":null},"cwd":"/"}',
          exec_of(["ls"], env={"A": "1"}, working_directory="/")),
+        ("local_shell", '{"commands":null,"command":["ls -la"]}', exec_of(["ls -la"])),
+        ("local_shell", '{"command":["ls"],"timeout_ms":1e300}', exec_of(["ls"])),
+        ("shell", '{"commands":null,"command":["ls","-la"]}', commands_of("ls -la")),
         ("shell", '{"command":"ls"}', commands_of("ls")),
         ("shell", '{"cmd":["ls","a b"]}', commands_of("ls 'a b'")),
         ("shell", '{"commands":[["ls","a"],"pwd"],"timeout_ms":12.5}', commands_of("ls a", "pwd", timeout_ms=12)),
@@ -335,6 +342,7 @@ def test_a_call_that_is_not_allowed_is_no_part_of_the_answer(choice: Any, left: 
     assert [item["name"] for item in output(told) if item["type"] == "function_call"] == left
     assert told[-1]["type"] == "response.completed"
     assert left or [item["type"] for item in output(told)] == ["message"]
+    assert translator.left_out == [("call", name) for name in ("other", "list") if name not in left]
 
 
 # --- a placeholder for arguments that come later ---

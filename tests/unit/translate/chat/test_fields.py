@@ -180,6 +180,7 @@ def test_what_is_not_a_clients_to_set_is_never_carried(unknown: Any) -> None:
         "messages": [],
         "max_completion_tokens": 9,
         "n": 4,
+        "n_cmpl": 4,
     }
     assert told(Chat(unknown=unknown), **given) == ({}, list(given))
 

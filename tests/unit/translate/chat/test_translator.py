@@ -668,3 +668,28 @@ def test_a_thought_that_a_steer_interrupts_is_dropped_and_one_that_was_whole_sta
 
 def test_nothing_is_sealed_unasked() -> None:
     assert "encrypted_content" not in output(answered(chunk(reasoning="hm"), chunk("stop")))[0]
+
+
+def test_log_probabilities_that_wait_for_text_are_joined_once() -> None:
+    made = create(top_logprobs=1)
+    translator = chat(made, profile="vllm")
+    token = {"token": "a", "logprob": -0.1, "bytes": [97], "top_logprobs": []}
+    silent = {"choices": [{"index": 0, "delta": {"content": ""}, "logprobs": {"content": [token]}}]}
+    spoken = {"choices": [{"index": 0, "delta": {"content": "a"}, "logprobs": {"content": [token]}}]}
+    told = play(translator, [sse(*[silent] * 3, spoken, chunk("stop"), DONE)], made)
+    (item,) = output(told)
+    assert len(item["content"][0]["logprobs"]) == 4
+
+
+def test_hosted_calls_without_ids_get_the_same_in_a_chain_and_in_a_full_resend() -> None:
+    def searched(query: str) -> Event:
+        return {"type": "web_search_call", "status": "completed", "action": {"type": "search", "query": query}}
+
+    def ids(encoded: bytes) -> list[str]:
+        return [call["id"] for message in json.loads(b"[%b]" % encoded) for call in message.get("tool_calls", ())]
+
+    first, second = items({"role": "user", "content": "a"}, searched("x")), items(searched("y"), searched("y"))
+    translator = chat()
+    chained = ids(translator.encode(first)) + ids(translator.encode(second))
+    assert chained == ids(translator.encode((*first, *second)))[:2] + chained[2:]
+    assert len(set(chained)) == 3

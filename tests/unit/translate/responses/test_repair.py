@@ -442,3 +442,4 @@ def test_a_call_that_was_not_allowed_is_dropped(choice: Any, left: list[str]) ->
     told = play(translator, [stream], made)
     check_turn(told, transport="http")
     assert [item["type"] for item in output(told)] == left
+    assert translator.left_out == ([] if len(left) == 2 else [("call", "weather")])
