@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from typing import Any, Protocol
 
 from proxy.access.budget import Budget, Held
-from proxy.wire.frames import FRAGMENT_BYTES, append_message
+from proxy.wire.frames import FRAGMENT_BYTES, frames
 
 PIECE_BYTES = FRAGMENT_BYTES
 
@@ -75,10 +75,10 @@ class Outbox:
 
     def send(self, events: Sequence[bytes], stream_id: str | None = None) -> None:
         """Send events in order, in one write where there is room for it."""
-        tag = b"" if stream_id is None else b',"stream_id":"%b"}' % stream_id.encode()
-        out: list[bytes] = []
-        for event in events:
-            append_message(out, event[:-1] + tag if tag else event)
+        if stream_id is not None:
+            tag = b',"stream_id":"%b"}' % stream_id.encode()
+            events = [event[:-1] + tag for event in events]
+        out = frames(events)
         size = sum(map(len, out))
         self.bytes_out += size
         if size <= PIECE_BYTES and not self._pieces and not self._socket.congested:
@@ -118,14 +118,14 @@ class Outbox:
         self._writing = None
 
 
-def _pieces(frames: Sequence[bytes]) -> Iterator[bytes]:
-    """Frames, each a header and its payload, joined into pieces: never cut inside, where a pong would break it."""
+def _pieces(ready: Sequence[bytes]) -> Iterator[bytes]:
+    """Frames joined into pieces: never cut inside, where a pong would break it."""
     piece: list[bytes] = []
     size = 0
-    for header, payload in zip(frames[::2], frames[1::2], strict=True):
-        if piece and size + len(payload) > PIECE_BYTES:
+    for frame in ready:
+        if piece and size + len(frame) > PIECE_BYTES:
             yield b"".join(piece)
             piece, size = [], 0
-        piece += (header, payload)
-        size += len(payload)
+        piece.append(frame)
+        size += len(frame)
     yield b"".join(piece)

@@ -20,6 +20,7 @@ Raw = msgspec.Raw
 NULL = Raw(b"null")
 encode = msgspec.json.Encoder().encode
 
+_TEXT = msgspec.json.Decoder(str)
 _OBJECT = msgspec.json.Decoder(dict[str, Raw])
 _ARRAY = msgspec.json.Decoder(list[Raw])
 _SURROGATE = ("surrogate", "end of hex escape")
@@ -37,6 +38,11 @@ def decode_object(data: bytes, what: str = "The message") -> dict[str, Raw]:
     except UnicodeDecodeError as error:
         raise LooplineError(Kind.INVALID_UNICODE, f"{what} is not valid UTF-8 (byte {error.start}).") from None
     return decode(_OBJECT, data, what)
+
+
+def decode_text(inside: bytes) -> str:
+    """The text of a valid JSON string that is given without its quotes."""
+    return _TEXT.decode(b'"%b"' % inside)
 
 
 def is_null(raw: Raw) -> bool:

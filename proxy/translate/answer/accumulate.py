@@ -7,7 +7,7 @@ the next one opens (Open Responses, item lifecycle). What arrives for an item th
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from proxy.errors import Kind, LooplineError
 from proxy.translate.answer.calls import COMPLETED, INCOMPLETE, CallWriter, call_writer
@@ -16,7 +16,7 @@ from proxy.translate.answer.names import Names
 from proxy.translate.answer.parts import SHAPES, Marks, marked_delta, place, whole_part
 from proxy.translate.tools.listed import Called
 from proxy.wire import server_events as events
-from proxy.wire.codec import encode
+from proxy.wire.codec import decode_text, encode
 from proxy.wire.items import Item
 
 __all__ = ["COMPLETED", "INCOMPLETE", "MAX_CALLS", "Answer"]
@@ -70,14 +70,20 @@ class Answer:
 
     def text(self, delta: str) -> None:
         """Some of the answer's text."""
+        self._write("text", delta)
+
+    def spoken(self, kind: str, texts: Sequence[bytes]) -> None:
+        """Some text, reasoning or refusal in pieces that are JSON already, their quotes left out."""
         open_ = self._open
-        if open_ is not None and open_.kind == "text" and not self._waiting:
-            # The hot path of every turn: one join, no dict.
-            open_.parts.append(delta)
-            self._events.append(b"%b%d%b%b}" % (open_.head, self.sequence, _DELTA, encode(delta)))
-            self.sequence += 1
+        if open_ is not None and open_.kind == kind and not self._waiting:
+            # The hot path of every turn: one join an event, nothing decoded.
+            head, sequence = open_.head, self.sequence
+            open_.said += texts
+            self._events += [b'%b%d,"delta":"%b"}' % (head, sequence + n, text) for n, text in enumerate(texts)]
+            self.sequence = sequence + len(texts)
         else:
-            self._wait("text", delta)
+            for text in texts:
+                self._write(kind, decode_text(text))
 
     def marked_text(self, delta: str, marks: Marks) -> None:
         """Some of the answer's text, perhaps none, and what stands beside it."""
@@ -157,8 +163,13 @@ class Answer:
     def _append(self, open_: Open, delta: str) -> None:
         if not delta:
             return
-        open_.parts.append(delta)
-        self._emit_delta(open_, delta if open_.writer is None else open_.writer.delta(delta))
+        if open_.writer is None:
+            text = encode(delta)
+            open_.said.append(text[1:-1])
+            self._emit(b"%b%d%b%b}" % (open_.head, self.sequence, _DELTA, text))
+        else:
+            open_.parts.append(delta)
+            self._emit_delta(open_, open_.writer.delta(delta))
 
     def _append_arguments(self, open_: Open, arguments: str) -> None:
         if not open_.parts and arguments == NO_ARGUMENTS:
@@ -176,7 +187,7 @@ class Answer:
     def _mark(self, open_: Open, delta: str, marks: Marks) -> None:
         at = place(open_.id, len(self.items))
         if delta:
-            open_.parts.append(delta)
+            open_.said.append(encode(delta)[1:-1])
             self._event(b"response.output_text.delta", at + marked_delta(delta, marks))
         open_.marks.append(marks)
         first, open_.annotations = open_.annotations, open_.annotations + len(marks.annotations)
@@ -317,15 +328,14 @@ class Answer:
     def _close_part(self, open_: Open, status: bytes) -> bytes:
         """The whole item; tells of the end of its part."""
         shape = SHAPES[open_.kind]
-        said = "".join(open_.parts)
-        text = encode(said)
+        text = b'"%b"' % b"".join(open_.said)
         at = place(open_.id, len(self.items))
         part, extra = whole_part(shape, text, open_.marks)
         self._event(b"%b.done" % shape.events, b'%b,"%b":%b%b' % (at, shape.member, text, extra))
         self._event(b"response.content_part.done", b'%b,"part":%b' % (at, part))
         made = shape.item % (open_.id, status, part)
         if open_.kind == "reasoning" and self._seal is not None:
-            return b'%b,"encrypted_content":%b}' % (made[:-1], encode(self._seal(said)))
+            return b'%b,"encrypted_content":%b}' % (made[:-1], encode(self._seal(decode_text(text[1:-1]))))
         return made
 
     def _event(self, kind: bytes, rest: bytes) -> None:

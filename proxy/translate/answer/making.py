@@ -41,6 +41,7 @@ class Waiting:
 class Open:
     """The item being written: its id, what was written, and the constant start of its delta events.
 
+    `parts` are a call's arguments, `said` is what anything else says, as JSON strings without their quotes.
     `annotations` counts those told. `is_held` says that a call has `NO_ARGUMENTS`, untold, unless more come.
     """
 
@@ -55,6 +56,7 @@ class Open:
         "marks",
         "object",
         "parts",
+        "said",
         "writer",
     )
 
@@ -64,6 +66,7 @@ class Open:
         self.head = head
         self.key = key
         self.parts: list[str] = []
+        self.said: list[bytes] = []
         self.marks: list[Marks] = []
         self.annotations = 0
         self.is_held = False

@@ -18,6 +18,7 @@ from proxy.translate.chat.fields import ChatFields, wants_logprobs
 from proxy.translate.chat.halves import Halves
 from proxy.translate.chat.items import ItemEncoder, join_messages
 from proxy.translate.chat.marks import NOTHING, Logged, joined, marks, read_annotations, read_logprobs
+from proxy.translate.chat.plain import PlainChunks
 from proxy.translate.failures import stream_error
 from proxy.translate.intake import Intake
 from proxy.translate.left_out import LeftOut
@@ -70,6 +71,7 @@ class ChatTranslator:
         self._by_message = False
         self._decode: Callable[[bytes], Chunk | None] = CHUNK.decode
         self._halves = Halves()
+        self._plain = PlainChunks()
         self._usage = NULL
         self._upstream_id: str | None = None
         self._items = ItemEncoder(brief.tools, brief.profile.chat, brief.open_reasoning)
@@ -131,8 +133,14 @@ class ChatTranslator:
 
     def feed(self, data: bytes) -> list[bytes]:
         """Events for what arrived; see `Translator.feed`."""
-        for payload in self._intake.feed(data):
-            self._take(payload)
+        payloads, plain, at = self._intake.feed(data), self._plain, 0
+        while at < len(payloads):
+            if texts := plain.read(payloads, at):
+                self._answer.spoken(plain.kind, texts)
+                at += len(texts)
+            else:
+                self._take(payloads[at])
+                at += 1
         return self._answer.take()
 
     def finish(self) -> list[bytes]:
@@ -190,6 +198,7 @@ class ChatTranslator:
     def _take(self, payload: bytes) -> None:
         if self._done or payload == DONE:  # nothing that follows the end belongs to the answer
             self._done = True
+            self._plain.forget()
             return
         try:
             chunk = self._decode(payload)
@@ -208,6 +217,8 @@ class ChatTranslator:
         for choice in chunk.choices or ():
             if choice.index == 0:
                 self._take_choice(choice, payload)
+        if self._finish_reason is None and not self._wants_logprobs and not self._by_message and not self._halves:
+            self._plain.learn(payload, chunk)
 
     def _mended(self, payload: bytes, error: Exception) -> Chunk | None:
         """A chunk that msgspec refused, if only for one half of a character or a member of an odd type."""
@@ -220,6 +231,7 @@ class ChatTranslator:
             ) from error
         # The other half comes in the next chunk, which may look whole: until then every chunk goes this way.
         self._decode = _unpaired if self._halves else CHUNK.decode
+        self._plain.forget()
         return chunk
 
     def _spoken(self, delta: Delta | None, message: Delta) -> Delta | None:

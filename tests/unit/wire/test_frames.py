@@ -4,7 +4,8 @@ from hypothesis import strategies as st
 from websockets.frames import Frame, Opcode
 from websockets.protocol import CLIENT, OPEN, Protocol
 
-from proxy.wire.frames import FRAGMENT_BYTES, append_message
+from proxy.wire.frames import FRAGMENT_BYTES
+from proxy.wire.frames import frames as made
 
 BORDERS = [
     0,
@@ -23,10 +24,7 @@ BORDERS = [
 
 
 def framed(*payloads: bytes) -> bytes:
-    out: list[bytes] = []
-    for payload in payloads:
-        append_message(out, payload)
-    return b"".join(out)
+    return b"".join(made(payloads))
 
 
 def frames(data: bytes) -> list[Frame]:
