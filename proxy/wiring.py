@@ -23,6 +23,7 @@ from proxy.telemetry.observer import Observers
 from proxy.translate.tools.listed import ToolMemo
 from proxy.upstream.endpoint import Endpoint
 from proxy.upstream.http import AiohttpClient
+from proxy.wire.terms import TermsMemo
 
 
 def passthrough_rules(settings: Settings) -> PassthroughRules:
@@ -50,6 +51,7 @@ def make_services(settings: Settings, observer: Observers, sealer: Sealer) -> Se
         names=Names(settings.models.aliases, settings.models.default),
         store=MemoryStore(settings.store.memory_bytes, settings.store.ttl_s),
         tools=ToolMemo(),
+        terms=TermsMemo(),
         observer=observer,
         clock=time.monotonic,
         wall=time.time,

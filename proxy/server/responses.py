@@ -5,18 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 from aiohttp import web
 
 from proxy.access.budget import Held
-from proxy.access.gate import Grant
 from proxy.errors import Kind, LooplineError
 from proxy.server.body import BodyReader
 from proxy.server.door import JSON, Door, error_response, go_elsewhere
 from proxy.server.sending import HIGH_BYTES, send_json, write
 from proxy.session.background import Backgrounds
 from proxy.session.registry import Registry, RunningTurn
-from proxy.session.services import NoHolder, Services
+from proxy.session.services import Caller, NoHolder, Services
 from proxy.session.turn import Turn
 from proxy.telemetry.observer import TurnRecord
 from proxy.wire import ids
@@ -59,7 +59,7 @@ class ResponsesRoute:
         if self.draining:
             return go_elsewhere()
         received_s = self._services.clock()
-        create = await self._read(request, caller.grant)
+        create = await self._read(request, caller)
         response = ids.response_id(create.parent_id)
         record = TurnRecord(
             response=response,
@@ -81,7 +81,7 @@ class ResponsesRoute:
         else:
             running = self._registry.start(response, turn.run, follower, lease)
         try:
-            if create.values.get("stream"):
+            if create.value("stream"):
                 return await self._stream(request, follower)
             if create.background:
                 return await self._begun(turn, follower)
@@ -90,10 +90,11 @@ class ResponsesRoute:
             running.unsubscribe(follower)
             follower.release()
 
-    async def _read(self, request: web.Request, grant: Grant) -> Create:
-        body = await self._bodies.json(request, grant)
-        limits = self._limits._replace(tools=grant.bound("tools", self._limits.tools))
-        return parse_create(decode_object(body, "The body"), len(body), limits, may_wait=True)
+    async def _read(self, request: web.Request, caller: Caller) -> Create:
+        body = await self._bodies.json(request, caller.grant)
+        limits = self._limits._replace(tools=caller.grant.bound("tools", self._limits.tools))
+        find = partial(self._services.terms.find, caller.tenant)
+        return parse_create(decode_object(body, "The body"), len(body), limits, find, may_wait=True)
 
     async def _begun(self, turn: Turn, follower: _Follower) -> web.StreamResponse:
         """The response as it begins; what is wrong with the request is said here, not by polling."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -14,10 +15,11 @@ from proxy.session.services import Caller, Holder, Services
 from proxy.translate.base import Brief, Translator
 from proxy.translate.chat.translator import ChatTranslator
 from proxy.translate.responses.translator import ResponsesTranslator
+from proxy.translate.tools.listed import Tools
 from proxy.upstream.endpoint import Endpoint
 from proxy.wire import ids
 from proxy.wire.client_events import Create
-from proxy.wire.items import pair_calls, revive_cut_calls
+from proxy.wire.items import Item, pair_calls, revive_cut_calls
 
 # created and in_progress come before anything that a translator makes.
 _FIRST_SEQUENCE = 2
@@ -68,7 +70,7 @@ async def prepare(services: Services, caller: Caller, create: Create, parent: No
     brief = Brief(
         create=create,
         model=services.names.resolve(create.model, catalog, caller.grant.allows),
-        tools=services.tools.read(caller.tenant, create.raw("tools"), lasting),
+        tools=_tools(services, caller, create, lasting),
         profile=catalog.profile,
         seed=ids.seed(response),
         sequence=_FIRST_SEQUENCE,
@@ -80,6 +82,13 @@ async def prepare(services: Services, caller: Caller, create: Create, parent: No
         context_hint=endpoint.context_hint,
     )
     return Prepared(endpoint, catalog, brief, open_calls)
+
+
+def _tools(services: Services, caller: Caller, create: Create, lasting: Sequence[Item]) -> Tools:
+    def read() -> Tools:
+        return services.tools.read(caller.tenant, create.raw("tools"), lasting)
+
+    return read() if lasting else create.terms.made("tools", (), read)
 
 
 def _check_size(parent: Node | None, create: Create, limit: int) -> None:

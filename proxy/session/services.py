@@ -16,6 +16,7 @@ from proxy.models.catalog import Names
 from proxy.telemetry.observer import Observer
 from proxy.translate.tools.listed import ToolMemo
 from proxy.upstream.endpoint import Endpoint
+from proxy.wire.terms import TermsMemo
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,7 @@ class Services:
     names: Names
     store: Store
     tools: ToolMemo
+    terms: TermsMemo
     observer: Observer
     clock: Callable[[], float]
     wall: Callable[[], float]

@@ -7,6 +7,7 @@ import contextlib
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from proxy.access.budget import Held
 from proxy.access.gate import Grant
@@ -73,6 +74,7 @@ class Session:
         self._services = services
         self._registry = registry
         self._limits = limits = limits.of(caller.grant)
+        self._find_terms = partial(services.terms.find, caller.tenant)
         budget = caller.grant.account.budget
         self._held = outbox, nodes, steers = Held(budget), Held(budget), Held(budget)
         self.outbox = Outbox(socket, self._make_room, registry.tasks.spawn, outbox)
@@ -272,7 +274,7 @@ class Session:
         try:
             if self._refusing is not None:
                 raise self._refusing
-            return Request(parse_create(members, size, self._limits.request), size, received_s)
+            return Request(parse_create(members, size, self._limits.request, self._find_terms), size, received_s)
         except LooplineError as error:
             return Request(error, size, received_s)
 

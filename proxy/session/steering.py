@@ -112,9 +112,9 @@ def _is_user_message(item: Item) -> bool:
 
 def successor(create: Create, steered: Node, steers: Sequence[Steer]) -> Create:
     """The create that goes on from a steered response: its settings, the new input."""
-    members = {**create.members, "previous_response_id": Raw(encode(steered.id))}
-    values = {**create.values, "previous_response_id": steered.id}
-    return Create(members, values, joined(steers), sum(steer.size for steer in steers))
+    own = {**create.own, "previous_response_id": Raw(encode(steered.id))}
+    values = {**create.own_values, "previous_response_id": steered.id}
+    return Create(create.terms, own, values, joined(steers), sum(steer.size for steer in steers))
 
 
 def joined(steers: Iterable[Steer]) -> tuple[Item, ...]:

@@ -174,7 +174,7 @@ class Turn:
 
     def _check_warm_up(self, translator: Translator, history: Sequence[bytes]) -> None:
         """What the next turn's request would be refused for is said now; that there is nothing to ask yet is not."""
-        if translator.delta or history or "instructions" in self._create.members:
+        if translator.delta or history or "instructions" in self._create.terms.members:
             translator.request(history)
 
     def _describe(self) -> None:

@@ -6,7 +6,7 @@ came. Source: API reference, Responses, create and WebSocket mode; protocol.md 1
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -14,6 +14,9 @@ import msgspec
 from proxy.errors import Kind, LooplineError
 from proxy.wire.codec import NULL, Raw, decode, decode_array, decode_object, is_null
 from proxy.wire.items import Item, parse_item, user_message
+from proxy.wire.terms import Terms
+
+FindTerms = Callable[[Mapping[str, Raw], Callable[[Mapping[str, Raw]], Terms]], Terms]
 
 
 def _optional(*types: Any) -> msgspec.json.Decoder[Any]:
@@ -59,6 +62,20 @@ _REFUSED: Mapping[str, str] = {
 }
 
 
+# Members that belong to one turn: all others are its terms, which clients repeat.
+_OWN = frozenset(
+    {
+        "type",
+        "event_id",
+        "stream_id",
+        "previous_response_id",
+        "generate",
+        "prompt_cache_options",
+        "metadata",
+        "client_metadata",
+    }
+)
+
 _SEALED = "reasoning.encrypted_content"
 
 
@@ -72,58 +89,72 @@ class Limits(NamedTuple):
 class Create(NamedTuple):
     """A `response.create`, or the body of `POST /v1/responses`.
 
-    `members` holds every member but `input` as raw JSON, nulls left out. `values` holds the decoded ones of the table
-    above. `items` is the delta. `size` is the message's length in bytes.
+    `terms` are the members that clients repeat from turn to turn, `own` those that may differ in each, without
+    `input`, as raw JSON, nulls left out; `own_values` are the decoded ones of the latter. `items` is the delta. `size`
+    is the message's length in bytes.
     """
 
-    members: Mapping[str, Raw]
-    values: Mapping[str, Any]
+    terms: Terms
+    own: Mapping[str, Raw]
+    own_values: Mapping[str, Any]
     items: tuple[Item, ...]
     size: int
 
     @property
     def model(self) -> str | None:
         """The model as the client names it."""
-        return self.values.get("model")
+        return self.terms.values.get("model")
 
     @property
     def parent_id(self) -> str | None:
         """`previous_response_id`; null equals omitted."""
-        return self.values.get("previous_response_id")
+        return self.own_values.get("previous_response_id")
 
     @property
     def store(self) -> bool:
         """May the response be found by its id on another socket? True when omitted."""
-        return bool(self.values.get("store", True))
+        return bool(self.terms.values.get("store", True))
 
     @property
     def background(self) -> bool:
         """Does nobody wait for the response?"""
-        return bool(self.values.get("background"))
+        return bool(self.terms.values.get("background"))
 
     @property
     def generate(self) -> bool:
         """False for a warm-up, which gets an id and no output."""
-        return _generates(self.values)
+        return _generates(self.own_values)
 
     @property
     def wants_sealed(self) -> bool:
         """Does the client want reasoning sealed, to send it back?"""
-        return _SEALED in (self.values.get("include") or ())
+        return _SEALED in (self.terms.values.get("include") or ())
+
+    @property
+    def members(self) -> dict[str, Raw]:
+        """All of them but `input`."""
+        return {**self.terms.members, **self.own}
 
     def limited(self, max_output_tokens: int) -> Create:
         """The same, with a limit on its answer where the client set none; 0 sets none either."""
-        if not max_output_tokens or "max_output_tokens" in self.members:
+        if not max_output_tokens or "max_output_tokens" in self.terms.members:
             return self
-        return self._replace(
-            members={**self.members, "max_output_tokens": Raw(b"%d" % max_output_tokens)},
-            values={**self.values, "max_output_tokens": max_output_tokens},
-        )
+        limit = max_output_tokens
+        return self._replace(terms=self.terms.made(f"at most {limit}", (), lambda: _with_limit(self.terms, limit)))
+
+    def value(self, name: str) -> Any:
+        """A member's value, of those that are decoded; None where it is absent."""
+        return self.own_values.get(name) if name in _OWN else self.terms.values.get(name)
 
     def raw(self, name: str) -> bytes | None:
         """A member's JSON, or None where it is absent or null."""
-        value = self.members.get(name)
+        value = (self.own if name in _OWN else self.terms.members).get(name)
         return None if value is None else bytes(value)
+
+
+def _with_limit(terms: Terms, limit: int) -> Terms:
+    named = "max_output_tokens"
+    return Terms({**terms.members, named: Raw(b"%d" % limit)}, {**terms.values, named: limit})
 
 
 def parse_message(data: bytes) -> tuple[str, dict[str, Raw]]:
@@ -142,28 +173,45 @@ _STRING = msgspec.json.Decoder(str)
 
 
 def parse_create(
-    members: Mapping[str, Raw], size: int, limits: Limits, *, may_wait: bool = False, needs_input: bool = True
+    members: Mapping[str, Raw],
+    size: int,
+    limits: Limits,
+    find: FindTerms | None = None,
+    *,
+    may_wait: bool = False,
+    needs_input: bool = True,
 ) -> Create:
     """Check and take apart a create's members.
 
-    `may_wait` says that the response can be asked for later, so that `background` makes sense; `needs_input` is false
-    where tokens are only counted.
+    `find` gives the terms that were parsed before. `may_wait` says that the response can be asked for later, so that
+    `background` makes sense; `needs_input` is false where tokens are only counted.
 
     Raises `LooplineError` (missing_parameter, unsupported_parameter, invalid_request, too_deep …) with `param` set.
     """
-    present = {name: raw for name, raw in members.items() if name != "input" and not is_null(raw)}
-    for name, reason in _REFUSED.items():
-        if name in present:
-            raise LooplineError(Kind.UNSUPPORTED_PARAMETER, f"'{name}' is not supported: {reason}", param=name)
-    values = {name: decode(_TYPES[name], raw, f"'{name}'", name) for name, raw in present.items() if name in _TYPES}
-    if values.get("background"):
-        _check_background(values, may_wait=may_wait)
-    if len(values.get("tools") or ()) > limits.tools:
+    own: dict[str, Raw] = {}
+    lasting: dict[str, Raw] = {}
+    for name, raw in members.items():
+        if name != "input" and not is_null(raw):
+            (own if name in _OWN else lasting)[name] = raw
+    terms = find(lasting, parse_terms) if find is not None else parse_terms(lasting)
+    own_values = {name: decode(_TYPES[name], raw, f"'{name}'", name) for name, raw in own.items() if name in _TYPES}
+    if terms.values.get("background"):
+        _check_background(terms.values, may_wait=may_wait)
+    if len(terms.values.get("tools") or ()) > limits.tools:
         raise LooplineError(
             Kind.INVALID_REQUEST, f"'tools' holds more than {limits.tools} tools (limits.tools).", param="tools"
         )
-    required = needs_input and _generates(values)
-    return Create(present, values, _input(members.get("input"), limits, required=required), size)
+    required = needs_input and _generates(own_values)
+    return Create(terms, own, own_values, _input(members.get("input"), limits, required=required), size)
+
+
+def parse_terms(members: Mapping[str, Raw]) -> Terms:
+    """Check and decode what clients repeat from turn to turn. Raises `LooplineError` as `parse_create` does."""
+    for name, reason in _REFUSED.items():
+        if name in members:
+            raise LooplineError(Kind.UNSUPPORTED_PARAMETER, f"'{name}' is not supported: {reason}", param=name)
+    values = {name: decode(_TYPES[name], raw, f"'{name}'", name) for name, raw in members.items() if name in _TYPES}
+    return Terms(members, values)
 
 
 def _check_background(values: Mapping[str, Any], *, may_wait: bool) -> None:

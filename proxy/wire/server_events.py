@@ -15,6 +15,7 @@ import msgspec
 from proxy.wire.client_events import Create
 from proxy.wire.codec import Raw, decode, encode, is_null
 from proxy.wire.items import string
+from proxy.wire.terms import Terms
 
 LEFT_OUT = "loopline.left_out"
 _MAX_METADATA = 16  # keys (API reference, Responses, metadata); a client's own are not displaced
@@ -156,20 +157,29 @@ _ECHOED: Mapping[str, bytes] = {
 def _echo(create: Create, model: str, tools: bytes, left_out: str) -> tuple[bytes, ...]:
     """The members that echo the request; apart from the others those that are long and the same in every turn."""
     metadata = create.raw("metadata") or b"{}"
-    given = create.values.get("metadata") or {}
+    given = create.value("metadata") or {}
     if left_out and len(given) < _MAX_METADATA and LEFT_OUT not in given:
         metadata = encode({**given, LEFT_OUT: left_out})
     parent = create.raw("previous_response_id") or b"null"
-    members = [b'"%b":%b' % (name.encode(), create.raw(name) or default) for name, default in _ECHOED.items()]
-    members.append(b'"text":' + _text(create.values.get("text")))
-    members.append(b'"reasoning":' + _reasoning(create.values.get("reasoning")))
+    lasting = create.terms.made("echo", (), lambda: _echo_terms(create.terms))
     return (
         b',"model":%b,"tools":' % string(model),
         tools,
         b',"metadata":%b,"previous_response_id":%b,"instructions":' % (metadata, parent),
-        create.raw("instructions") or b"null",
-        b"," + b",".join(members) + b"}",
+        *lasting,
     )
+
+
+def _echo_terms(terms: Terms) -> tuple[bytes, bytes]:
+    """The instructions, and the members that are short."""
+
+    def raw(name: str) -> bytes | None:
+        return bytes(terms.members[name]) if name in terms.members else None
+
+    members = [b'"%b":%b' % (name.encode(), raw(name) or default) for name, default in _ECHOED.items()]
+    members.append(b'"text":' + _text(terms.values.get("text")))
+    members.append(b'"reasoning":' + _reasoning(terms.values.get("reasoning")))
+    return raw("instructions") or b"null", b"," + b",".join(members) + b"}"
 
 
 def _text(text: dict[str, Raw] | None) -> bytes:

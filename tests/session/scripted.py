@@ -18,6 +18,7 @@ from proxy.session.services import Services
 from proxy.telemetry.observer import NoObserver
 from proxy.translate.tools.listed import ToolMemo
 from proxy.upstream.endpoint import Endpoint
+from proxy.wire.terms import TermsMemo
 
 MODELS = b'{"object":"list","data":[{"id":"m","object":"model","owned_by":"vllm"}]}'
 
@@ -143,6 +144,7 @@ def services(client: HttpClient, store: MemoryStore, dialect: str = "chat") -> S
         names=Names({}, "m"),
         store=store,
         tools=ToolMemo(),
+        terms=TermsMemo(),
         observer=NoObserver(),
         clock=lambda: 0.0,
         wall=lambda: 1_700_000_000.0,

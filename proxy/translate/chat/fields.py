@@ -1,4 +1,4 @@
-"""The settings of a create as members of a chat request, as far as the server's profile takes them.
+"""The terms of a create as members of a chat request, as far as the server's profile takes them.
 
 Source: API reference, Responses, create, and Chat Completions, create.
 """
@@ -14,9 +14,9 @@ from proxy.errors import Kind, LooplineError
 from proxy.models.profile import Chat
 from proxy.translate.left_out import LeftOut
 from proxy.translate.settings_read import LOGPROBS, Nested, template_refusal, updates
-from proxy.wire.client_events import Create
 from proxy.wire.codec import NULL, Raw, decode, encode, is_null
 from proxy.wire.items import Item
+from proxy.wire.terms import Terms
 
 # Settings of the API that would change the answer: a client is told where a server cannot be given them.
 _TELLING = (
@@ -93,25 +93,25 @@ class ChatFields:
     `LooplineError` (invalid_request, unsupported_parameter).
     """
 
-    def __init__(self, create: Create, profile: Chat, lasting: Sequence[Item] = (), *, has_tools: bool) -> None:
-        if "prompt" in create.members:
+    def __init__(self, terms: Terms, profile: Chat, lasting: Sequence[Item] = (), *, has_tools: bool) -> None:
+        if "prompt" in terms.members:
             raise template_refusal()
         self._profile = profile
         self.members: list[bytes] = []
         self.left_out: list[LeftOut] = []
-        nested = _nested(create, lasting)
+        nested = _nested(terms, lasting)
         for path in dict.fromkeys((*profile.fields, *_TELLING)):
-            value = nested.get(path) if "." in path else create.raw(path)
+            value = nested.get(path) if "." in path else _raw(terms, path)
             if value is not None and (has_tools or path != "parallel_tool_calls") and path != "top_logprobs":
                 self._carry(path, value)
-        self._carry_logprobs(create, has_tools=has_tools)
+        self._carry_logprobs(terms, has_tools=has_tools)
         response_format = _response_format(nested.get("text.format"))
         if response_format is not None:
             self.members.append(b'"response_format":' + response_format)
             self._say_if_ignored("text.format")
-        if has_tools and create.raw("tool_choice") not in (None, b'"auto"'):
+        if has_tools and _raw(terms, "tool_choice") not in (None, b'"auto"'):
             self._say_if_ignored("tool_choice")
-        self._take_unknown(create.members, nested)
+        self._take_unknown(terms.members, nested)
 
     def _say_if_ignored(self, path: str) -> None:
         if path in self._profile.ignored:
@@ -147,11 +147,11 @@ class ChatFields:
         said += [path for path, value in nested.items() if path not in known and not _is_default(path, value)]
         self.left_out += [LeftOut("field", name[:_MAX_NAME_CHARS]) for name in said[:_MAX_UNKNOWN]]
 
-    def _carry_logprobs(self, create: Create, *, has_tools: bool) -> None:
-        if not _asks_for_logprobs(create):
+    def _carry_logprobs(self, terms: Terms, *, has_tools: bool) -> None:
+        if not _asks_for_logprobs(terms):
             return
-        top = create.values.get("top_logprobs") or 0
-        if not wants_logprobs(create, self._profile) or (has_tools and not self._profile.tool_logprobs):
+        top = terms.values.get("top_logprobs") or 0
+        if not wants_logprobs(terms, self._profile) or (has_tools and not self._profile.tool_logprobs):
             self.left_out.append(LeftOut("field", "top_logprobs" if top else LOGPROBS))
             return
         self.members.append(b'"logprobs":true')
@@ -159,14 +159,26 @@ class ChatFields:
             self.members.append(b"%b:%d" % (encode(self._profile.fields["top_logprobs"]), top))
 
 
-def wants_logprobs(create: Create, profile: Chat) -> bool:
+def own_members(own: Mapping[str, Raw], profile: Chat) -> list[bytes]:
+    """What belongs to one turn alone, as far as the server takes it: nothing that changes an answer."""
+    return [
+        b"%b:%b" % (encode(profile.fields[name]), bytes(raw)) for name, raw in own.items() if name in profile.fields
+    ]
+
+
+def wants_logprobs(terms: Terms, profile: Chat) -> bool:
     """Does the client ask for log-probabilities, of a server that gives them?"""
     given = "top_logprobs" in profile.fields and "top_logprobs" not in profile.ignored
-    return given and _asks_for_logprobs(create)
+    return given and _asks_for_logprobs(terms)
 
 
-def _asks_for_logprobs(create: Create) -> bool:
-    return bool(create.values.get("top_logprobs")) or LOGPROBS in (create.values.get("include") or ())
+def _asks_for_logprobs(terms: Terms) -> bool:
+    return bool(terms.values.get("top_logprobs")) or LOGPROBS in (terms.values.get("include") or ())
+
+
+def _raw(terms: Terms, name: str) -> bytes | None:
+    value = terms.members.get(name)
+    return None if value is None else bytes(value)
 
 
 def _is_default(path: str, value: bytes) -> bool:
@@ -174,10 +186,10 @@ def _is_default(path: str, value: bytes) -> bool:
     return defaults is not None and msgspec.json.decode(value) in defaults
 
 
-def _nested(create: Create, lasting: Sequence[Item]) -> dict[str, bytes]:
+def _nested(terms: Terms, lasting: Sequence[Item]) -> dict[str, bytes]:
     """Settings inside `reasoning` and `text` by their path, as later `configuration_update` items have left them."""
     found: dict[str, bytes] = {}
-    given = Nested(create.values.get("reasoning"), create.values.get("text"))
+    given = Nested(terms.values.get("reasoning"), terms.values.get("text"))
     for source in (given, *updates(lasting)):
         for stem, members in (("reasoning", source.reasoning), ("text", source.text)):
             for name, value in (members or {}).items():

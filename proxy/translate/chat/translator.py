@@ -6,6 +6,7 @@ Source: API reference, Chat Completions; habits of vLLM, llama.cpp and transform
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -14,7 +15,7 @@ from proxy.translate.answer.accumulate import COMPLETED, INCOMPLETE, Answer
 from proxy.translate.base import STEERED, Body, Brief, Result, Tokens, counted
 from proxy.translate.chat.calls import CallKeys
 from proxy.translate.chat.chunks import CHUNK, USAGE, Choice, Chunk, Delta, Function, Part, said
-from proxy.translate.chat.fields import ChatFields, wants_logprobs
+from proxy.translate.chat.fields import ChatFields, own_members, wants_logprobs
 from proxy.translate.chat.halves import Halves
 from proxy.translate.chat.items import ItemEncoder, join_messages
 from proxy.translate.chat.marks import NOTHING, Logged, joined, marks, read_annotations, read_logprobs
@@ -49,6 +50,35 @@ _LASTING = _INCOMPLETE.keys() | _FAILED
 _NO_FUNCTION = Function()
 
 
+class _Asked(NamedTuple):
+    """A request up to its messages. `instructions` is a JSON string, `allowed` the functions that may be called."""
+
+    head: bytes
+    instructions: bytes | None
+    allowed: frozenset[str] | None
+    left_out: list[LeftOut]
+
+
+def _ask(brief: Brief) -> _Asked:
+    create, profile, choice = brief.create, brief.profile.chat, brief.create.raw("tool_choice")
+    tools = chat_tools(
+        brief.tools,
+        choice,
+        strict=profile.strict,
+        named=profile.named_choice == "function",
+        obeyed="tool_choice" not in profile.ignored,
+    )
+    allowed = allowed_calls(brief.tools, choice)
+    fields = ChatFields(create.terms, profile, brief.lasting, has_tools=bool(tools))
+    head = _HEAD % string(brief.model) + (_WITH_USAGE if profile.usage else b"")
+    return _Asked(
+        b",".join((head, *fields.members, *tools)),
+        create.raw("instructions"),
+        allowed,
+        [*left_out_tools(brief.tools), *fields.left_out],
+    )
+
+
 class ChatTranslator:
     """A `Translator` (see base.py) for one turn."""
 
@@ -66,7 +96,7 @@ class ChatTranslator:
         self._done = False
         self._say = {"text": self._answer.text, "reasoning": self._answer.reasoning, "refusal": self._answer.refusal}
         self._keys = CallKeys(self._answer.is_whole, self._answer.names)
-        self._wants_logprobs = wants_logprobs(brief.create, brief.profile.chat)
+        self._wants_logprobs = wants_logprobs(brief.create.terms, brief.profile.chat)
         self._logged: list[Logged] = []  # of tokens that gave no text yet
         self._by_message = False
         self._decode: Callable[[bytes], Chunk | None] = CHUNK.decode
@@ -110,26 +140,19 @@ class ChatTranslator:
 
     def request(self, history: Sequence[bytes]) -> Body:
         """The request; see `Translator.request`."""
-        create, profile = self._create, self._profile
-        tools = chat_tools(
-            self._tools,
-            create.raw("tool_choice"),
-            strict=profile.strict,
-            named=profile.named_choice == "function",
-            obeyed="tool_choice" not in profile.ignored,
-        )
-        self._answer.allowed = allowed_calls(self._tools, create.raw("tool_choice"))
-        fields = ChatFields(create, profile, self._brief.lasting, has_tools=bool(tools))
-        self._left_out = [*left_out_tools(self._tools), *fields.left_out]
-        head = _HEAD % string(self._brief.model) + (_WITH_USAGE if profile.usage else b"")
-        members = [head, *fields.members, *tools]
-        parts = [
-            b",".join(members),
-            b',"messages":[',
-            *join_messages(create.raw("instructions"), [*history, self.delta], profile),
-            b"]}",
-        ]
-        return Body("/chat/completions", parts, sum(map(len, history)), repeatable=True)
+        asked = self._asked()
+        self._answer.allowed, self._left_out = asked.allowed, asked.left_out
+        own = own_members(self._create.own, self._profile)
+        head = b",".join((asked.head, *own, b'"messages":['))
+        messages = join_messages(asked.instructions, [*history, self.delta], self._profile)
+        return Body("/chat/completions", [head, *messages, b"]}"], sum(map(len, history)), repeatable=True)
+
+    def _asked(self) -> _Asked:
+        """What the request says beside its messages: made once where the conversation changes nothing of it."""
+        brief = self._brief
+        if brief.lasting:
+            return _ask(brief)
+        return brief.create.terms.made(f"chat {brief.model}", (brief.tools, brief.profile), lambda: _ask(brief))
 
     def feed(self, data: bytes) -> list[bytes]:
         """Events for what arrived; see `Translator.feed`."""

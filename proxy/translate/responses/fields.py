@@ -15,14 +15,15 @@ from proxy.translate.left_out import LeftOut
 from proxy.translate.settings_read import LOGPROBS, template_refusal, updates
 from proxy.translate.tools.choice import response_tools
 from proxy.translate.tools.listed import Tools, left_out_tools
-from proxy.wire.client_events import Create
 from proxy.wire.codec import NULL, Raw, decode, decode_array, encode, is_null
 from proxy.wire.items import Item
+from proxy.wire.terms import Terms
 
 # Members that are ours, or that mean nothing to an upstream that keeps no state.
 _OURS = frozenset(
     {
         "type",
+        "event_id",
         "stream_id",
         "generate",
         "previous_response_id",
@@ -72,30 +73,41 @@ class ResponseFields:
     """`members` of the request, each `"name":value`; `left_out` is what the server cannot be told.
 
     `instructions` is the JSON string of instructions that have to be told as an item, where the server has no such
-    member. Raises `LooplineError` (invalid_request, unsupported_parameter).
+    member.
     """
 
-    def __init__(self, create: Create, tools: Tools, profile: Profile, lasting: Sequence[Item] = ()) -> None:
-        self._create = create
+    def __init__(self, profile: Profile) -> None:
         self._profile = profile.responses
+        self._named_choice = profile.chat.named_choice == "function"
         self.members: list[bytes] = []
         self.left_out: list[LeftOut] = []
         self.instructions: bytes | None = None
+
+    def add_terms(self, terms: Terms, tools: Tools, lasting: Sequence[Item] = ()) -> ResponseFields:
+        """What clients repeat from turn to turn. Raises `LooplineError` (invalid_request, unsupported_parameter)."""
         if takes(self._profile.fields, "store"):
             self.members.append(b'"store":false')
         shapes_tools = EVERYTHING not in self._profile.tools
-        for name, value in self._values(lasting).items():
+        for name, value in self._values(terms, lasting).items():
             if name not in _OURS and not (shapes_tools and name in _OF_TOOLS):
                 self._carry(name, value)
         if shapes_tools:
-            self._shape_tools(tools, named=profile.chat.named_choice == "function")
+            self._shape_tools(tools, terms.members.get("tool_choice"))
+        return self
 
-    def _values(self, lasting: Sequence[Item]) -> dict[str, bytes]:
-        values = {name: bytes(raw) for name, raw in self._create.members.items()}
+    def add_own(self, own: Mapping[str, Raw]) -> ResponseFields:
+        """What belongs to one turn."""
+        for name, value in own.items():
+            if name not in _OURS:
+                self._carry(name, bytes(value))
+        return self
+
+    def _values(self, terms: Terms, lasting: Sequence[Item]) -> dict[str, bytes]:
+        values = {name: bytes(raw) for name, raw in terms.members.items()}
         if takes(self._profile.items, "configuration_update") and EVERYTHING in self._profile.tools:
             return values  # the items themselves say it
         for name, members in _updated(lasting).items():
-            values[name] = encode({**(self._create.values.get(name) or {}), **members})
+            values[name] = encode({**(terms.values.get(name) or {}), **members})
         return values
 
     def _include(self, value: bytes) -> bytes:
@@ -139,9 +151,10 @@ class ResponseFields:
             return
         self.left_out.append(LeftOut("field", path))
 
-    def _shape_tools(self, tools: Tools, *, named: bool) -> None:
+    def _shape_tools(self, tools: Tools, choice: Raw | None) -> None:
         self.left_out += left_out_tools(tools, self._profile.tools)
-        for member in response_tools(tools, self._create.raw("tool_choice"), self._profile.tools, named=named):
+        raw = None if choice is None else bytes(choice)
+        for member in response_tools(tools, raw, self._profile.tools, named=self._named_choice):
             name, _, value = member.partition(b":")
             self._carry(name.decode().strip('"'), _without_nulls(value) if b"null" in value else value)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -36,6 +37,30 @@ _FAITHFUL_DELTA = b'{"type":"response.output_text.delta","sequence_number":%d,'
 _NAME = re.compile(r"[\w.:/-]{1,128}")
 _STEERED = Raw(encode({"reason": STEERED}))
 _INSTRUCTIONS = b'{"type":"message","role":"%b","content":%b}'
+
+
+class _Asked(NamedTuple):
+    """A request up to its input. `instructions` is an item, where they are told as one; `allowed` may be called."""
+
+    head: bytes
+    instructions: bytes | None
+    allowed: frozenset[str] | None
+    left_out: list[LeftOut]
+
+
+def _ask(brief: Brief) -> _Asked:
+    create, profile = brief.create, brief.profile.responses
+    fields = ResponseFields(brief.profile).add_terms(create.terms, brief.tools, brief.lasting)
+    allowed = None
+    if EVERYTHING not in profile.tools:
+        allowed = allowed_calls(brief.tools, create.raw("tool_choice"), profile.tools)
+    instructions = fields.instructions
+    return _Asked(
+        b",".join((b'{"model":' + string(brief.model), b'"stream":true', *fields.members)),
+        None if instructions is None else _INSTRUCTIONS % (profile.developer.encode(), instructions),
+        allowed,
+        fields.left_out,
+    )
 
 
 class ResponsesTranslator:
@@ -106,20 +131,27 @@ class ResponsesTranslator:
 
     def request(self, history: Sequence[bytes]) -> Body:
         """The request; see `Translator.request`."""
-        fields = ResponseFields(self._create, self._tools, self._brief.profile, self._brief.lasting)
-        self._left_out = fields.left_out
-        if isinstance(self._answer, Repaired) and EVERYTHING not in self._profile.tools:
-            self._answer.allowed = allowed_calls(self._tools, self._create.raw("tool_choice"), self._profile.tools)
+        asked = self._asked()
+        own = ResponseFields(self._brief.profile).add_own(self._create.own)
+        self._left_out = [*asked.left_out, *own.left_out]
+        if isinstance(self._answer, Repaired):
+            self._answer.allowed = asked.allowed
         parts = [fragment for fragment in (*history, self.delta) if fragment]  # of some turns nothing is told
-        if not parts and not self._create.members.keys() & {"prompt", "instructions"}:
+        if not parts and not self._create.terms.members.keys() & {"prompt", "instructions"}:
             raise LooplineError(
                 Kind.INVALID_REQUEST, "'input' holds nothing that a model could be told.", param="input"
             )
-        if fields.instructions is not None:
-            parts.insert(0, _INSTRUCTIONS % (self._profile.developer.encode(), fields.instructions))
-        head = b",".join([b'{"model":' + string(self._brief.model), b'"stream":true', *fields.members])
-        body = [head, b',"input":[', b",".join(parts), b"]}"]
+        if asked.instructions is not None:
+            parts.insert(0, asked.instructions)
+        body = [b",".join((asked.head, *own.members, b'"input":[')), b",".join(parts), b"]}"]
         return Body("/responses", body, sum(map(len, history)), repeatable=self._is_harmless())
+
+    def _asked(self) -> _Asked:
+        """What the request says beside its input: made once where the conversation changes nothing of it."""
+        brief = self._brief
+        if brief.lasting:
+            return _ask(brief)
+        return brief.create.terms.made(f"responses {brief.model}", (brief.tools, brief.profile), lambda: _ask(brief))
 
     def _is_harmless(self) -> bool:
         """What runs inside the upstream (a hosted tool) may have happened although no answer came."""
@@ -192,7 +224,7 @@ class ResponsesTranslator:
             return True
         if not self._profile.hides_length:
             return False
-        limit = self._create.values.get("max_output_tokens")
+        limit = self._create.value("max_output_tokens")
         tokens = read_usage(final.usage)[1]
         return limit is not None and tokens is not None and tokens.output >= limit
 

@@ -60,7 +60,7 @@ def test_null_equals_omitted() -> None:
 
 def test_what_a_client_sends_needlessly_is_taken() -> None:
     made = create(stream=True, background=False, stream_options={"include_obfuscation": False}, unknown=[1])
-    assert made.values["stream"] is True
+    assert made.value("stream") is True
 
 
 @pytest.mark.parametrize("given", ["text", "", " \u2028 😀"])
@@ -122,7 +122,7 @@ def test_a_number_that_no_machine_holds_is_the_clients_error(name: str) -> None:
 
 def test_a_limit_of_ours_never_replaces_the_clients() -> None:
     assert create().limited(9).raw("max_output_tokens") == b"9"
-    assert create().limited(9).values["max_output_tokens"] == 9
+    assert create().limited(9).value("max_output_tokens") == 9
     assert create(max_output_tokens=5).limited(9).raw("max_output_tokens") == b"5"
     assert create(max_output_tokens=None).limited(9).raw("max_output_tokens") == b"9"
     assert create().limited(0).raw("max_output_tokens") is None

@@ -10,7 +10,7 @@ import pytest
 
 from proxy.errors import Kind, LooplineError
 from proxy.models.profile import Chat
-from proxy.translate.chat.fields import ChatFields, wants_logprobs
+from proxy.translate.chat.fields import ChatFields, own_members, wants_logprobs
 from proxy.wire.items import Item
 from tests.unit.strategies import dumped
 from tests.unit.translate.turns import create
@@ -27,9 +27,11 @@ FULL, BARE = Chat(fields=EVERYTHING), Chat(fields={})
 
 def told(profile: Chat, *lasting: Item, has_tools: bool = True, **members: Any) -> tuple[dict[str, Any], list[str]]:
     """The members of the request, and the names of what is left out."""
-    fields = ChatFields(create(**members), profile, lasting, has_tools=has_tools)
+    given = create(**members)
+    fields = ChatFields(given.terms, profile, lasting, has_tools=has_tools)
     assert {each.what for each in fields.left_out} <= {"field"}
-    made = json.loads(b"{" + b",".join(fields.members) + b"}", object_pairs_hook=_once)
+    said = [*fields.members, *own_members(given.own, profile)]
+    made = json.loads(b"{" + b",".join(said) + b"}", object_pairs_hook=_once)
     return made, [each.name for each in fields.left_out]
 
 
@@ -89,7 +91,7 @@ def test_what_a_server_takes_and_does_not_obey_is_told_and_said() -> None:
     profile = Chat(fields=EVERYTHING, ignored=("temperature", "top_logprobs"))
     assert told(profile, temperature=0.5, top_p=0.5) == ({"temperature": 0.5, "top_p": 0.5}, ["temperature"])
     assert told(profile, top_logprobs=2) == ({}, ["top_logprobs"])
-    assert not wants_logprobs(create(top_logprobs=2), profile)
+    assert not wants_logprobs(create(top_logprobs=2).terms, profile)
 
 
 def test_how_to_call_tools_is_told_only_where_there_are_any() -> None:
@@ -105,7 +107,7 @@ def test_log_probabilities_may_be_asked_for_without_alternatives() -> None:
     assert told(FULL, include=[INCLUDE], top_logprobs=0) == ({"logprobs": True}, [])
     assert told(FULL, include=[INCLUDE], top_logprobs=2) == ({"logprobs": True, "top_logprobs": 2}, [])
     assert told(BARE, include=[INCLUDE]) == ({}, [INCLUDE])
-    asked, unasked = create(include=[INCLUDE]), create(top_logprobs=0)
+    asked, unasked = create(include=[INCLUDE]).terms, create(top_logprobs=0).terms
     assert [wants_logprobs(*each) for each in ((asked, FULL), (asked, BARE), (unasked, FULL))] == [True, False, False]
 
 

@@ -1,0 +1,73 @@
+"""The terms of a turn: what clients repeat from turn to turn beside their input, parsed once.
+
+Clients send model, instructions, tools and settings again with every create (Codex: some 80 kB). As long as the bytes
+are the same, the same `Terms` stand for them, and what was made of them for an upstream is kept with them. A digest
+finds them; the bytes themselves decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import xxhash
+from cachetools import LRUCache
+
+from proxy.wire.codec import Raw
+
+T = TypeVar("T")
+
+# What is made of them differs by model and by upstream; nobody asks in many ways with the same terms.
+_MOST_MADE = 16
+_OVERHEAD_BYTES = 4000
+
+
+class Terms:
+    """Members as raw JSON and, of those that Loopline acts on, their values. Immutable but for what is made of them."""
+
+    __slots__ = ("_made", "members", "size", "values")
+
+    def __init__(self, members: Mapping[str, Raw], values: Mapping[str, Any]) -> None:
+        self.members = members
+        self.values = values
+        self.size = sum(memoryview(raw).nbytes for raw in members.values())  # bytes
+        self._made: dict[str, tuple[tuple[object, ...], Any]] = {}
+
+    def made(self, what: str, of: tuple[object, ...], make: Callable[[], T]) -> T:
+        """What `make` gives, made once for these terms and these very objects; what it raises is not kept."""
+        kept = self._made.get(what)
+        if kept is not None and len(kept[0]) == len(of) and all(a is b for a, b in zip(kept[0], of, strict=True)):
+            found: T = kept[1]
+            return found
+        made = make()
+        if len(self._made) >= _MOST_MADE:
+            self._made.clear()
+        self._made[what] = (of, made)
+        return made
+
+
+class TermsMemo:
+    """Terms already parsed, by tenant and digest, within a byte budget."""
+
+    def __init__(self, budget_bytes: int = 64 * 1024 * 1024) -> None:
+        self._kept: LRUCache[tuple[str, bytes], Terms] = LRUCache(budget_bytes, getsizeof=_size)
+
+    def find(self, tenant: str, members: Mapping[str, Raw], parse: Callable[[Mapping[str, Raw]], Terms]) -> Terms:
+        """The terms that these members are; `parse` makes them, from members that pin no message."""
+        key = (tenant, xxhash.xxh3_128_digest(b"\0".join([x for pair in members.items() for x in _bytes(pair)])))
+        kept = self._kept.get(key)
+        if kept is not None and kept.members == members:
+            return kept
+        terms = parse({name: Raw(bytes(raw)) for name, raw in members.items()})
+        if _size(terms) <= self._kept.maxsize:
+            self._kept[key] = terms
+        return terms
+
+
+def _bytes(pair: tuple[str, Raw]) -> tuple[bytes, Raw]:
+    return pair[0].encode(), pair[1]
+
+
+def _size(terms: Terms) -> int:
+    """About what it takes in memory, in bytes, with what will be made of it."""
+    return _OVERHEAD_BYTES + 4 * terms.size
