@@ -22,6 +22,9 @@ _DELTAS: Mapping[str, bytes] = {
 # Events that speak of a part of an item.
 _HAS_PART = ("response.content_part.", "response.output_text.", "response.refusal.", "response.reasoning_text.")
 _RIGHT = b'{"type":"%b","sequence_number":%d,'
+_RIGHT_DELTA = b'{"type":"response.output_text.delta","sequence_number":%d,'
+_LANE = b'"stream_id"'
+_TOGETHER = 64  # events looked at together
 _IS_DONE = -1
 
 
@@ -55,6 +58,21 @@ class Passed:
         """An event that is right as it is."""
         self._said.append(event)
         self._sink.emit(event)
+
+    def take_deltas(self, payloads: Sequence[bytes], start: int) -> int:
+        """Pass the text deltas from `start` on that are right as they are, undecoded; returns how many of them."""
+        sequence = self._sink.sequence
+        right: list[bytes] = []
+        for number, payload in enumerate(payloads[start : start + _TOGETHER], sequence):
+            # What ends with its brace and begins so is whole; the member would move the event to another lane.
+            if not (payload.startswith(_RIGHT_DELTA % number) and payload.endswith(b"}")) or _LANE in payload:
+                break
+            right.append(payload)
+        if right and _is_utf8(b"".join(right)):
+            self._said += right
+            self._sink.emit_all(right)
+            return len(right)
+        return 0
 
     def take(self, event: Event, payload: bytes) -> None:
         """An event of an item, or one that nobody here knows."""
@@ -182,6 +200,16 @@ class Passed:
         for event in events:
             self.emit(event)
         self.items.append(item)
+
+
+def _is_utf8(data: bytes) -> bool:
+    if data.isascii():
+        return True
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def reasoning_text(members: Mapping[str, Raw]) -> str:

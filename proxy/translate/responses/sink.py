@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from proxy.wire import server_events as events
 from proxy.wire.codec import Raw, encode
@@ -36,6 +36,11 @@ class Sink:
         """An event that has its number."""
         self._events.append(event)
         self.sequence += 1
+
+    def emit_all(self, made: Sequence[bytes]) -> None:
+        """Events that have their numbers."""
+        self._events += made
+        self.sequence += len(made)
 
     def say(self, kind: str, rest: bytes) -> None:
         """An event of `kind`; `rest` are its other members, without braces."""

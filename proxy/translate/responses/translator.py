@@ -32,7 +32,6 @@ from proxy.wire.items import Item, string
 from proxy.wire.sse import DONE
 
 _FAILED = frozenset({"failed", "cancelled"})
-_FAITHFUL_DELTA = b'{"type":"response.output_text.delta","sequence_number":%d,'
 # What an event may be called that we do not know: it stands in `event:` lines as it is.
 _NAME = re.compile(r"[\w.:/-]{1,128}")
 _STEERED = Raw(encode({"reason": STEERED}))
@@ -163,24 +162,19 @@ class ResponsesTranslator:
         if not data:
             self._answer.settle()
             return self._sink.take()
-        passed = self._passed
-        sink = self._sink
+        passed, at = self._passed, 0
         try:
-            for payload in self._intake.feed(data):
-                if self._final is not None:
-                    break  # nothing that follows the end belongs to the answer
-                if (
-                    passed is not None
-                    and payload.startswith(_FAITHFUL_DELTA % sink.sequence)
-                    and b'"stream_id"' not in payload
-                ):
-                    passed.emit(payload)
+            payloads = self._intake.feed(data)
+            while at < len(payloads) and self._final is None:  # nothing that follows the end belongs to the answer
+                if passed is not None and (taken := passed.take_deltas(payloads, at)):
+                    at += taken
                 else:
-                    self._take(payload)
+                    self._take(payloads[at])
+                    at += 1
         except LooplineError:
             self._answer.settle()
             raise
-        return sink.take()
+        return self._sink.take()
 
     def finish(self) -> list[bytes]:
         """The last events; see `Translator.finish`."""

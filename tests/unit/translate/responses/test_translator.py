@@ -533,3 +533,24 @@ def test_any_bytes_from_an_upstream_give_events_or_a_named_failure(reads: list[b
 )
 def test_malformed_events_are_garbled_and_never_reach_the_client(payload: bytes) -> None:
     assert failure(payload).kind is Kind.UPSTREAM_GARBLED
+
+
+def deltas(count: int, start: int) -> list[bytes]:
+    at = {"item_id": "m", "output_index": 0, "content_index": 0, "logprobs": []}
+    made = numbered([{"type": "response.output_text.delta", **at, "delta": "?"} for _ in range(count)], start)
+    return [each.replace(b"?", "é".encode()) for each in made]
+
+
+def test_right_deltas_pass_as_they_are_and_one_with_a_wrong_number_is_renumbered() -> None:
+    right, wrong = deltas(200, 2), deltas(1, 999)
+    made = responses(faithful=True).feed(sse(*right, *wrong, *deltas(3, 203)))
+    assert made[:200] == right
+    assert [json.loads(each)["sequence_number"] for each in made] == list(range(2, 206))
+
+
+def test_deltas_that_are_no_text_are_not_passed_on() -> None:
+    broken = [each.replace("é".encode(), b"\xff") for each in deltas(1, 12)]
+    translator = responses(faithful=True)
+    with pytest.raises(LooplineError) as raised:
+        translator.feed(sse(*deltas(10, 2), *broken))
+    assert raised.value.kind is Kind.UPSTREAM_GARBLED
