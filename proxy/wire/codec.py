@@ -47,8 +47,7 @@ def decode_text(inside: bytes) -> str:
 
 def is_null(raw: Raw) -> bool:
     """Is this undecoded value null (or the default of an absent member)?"""
-    # An absent member is the default object itself: the common case costs a comparison.
-    return raw is NULL or bytes(memoryview(raw)[:4]) == b"null"
+    return raw == NULL
 
 
 def decode_array(data: bytes | Raw, what: str, param: str | None = None) -> list[Raw]:

@@ -19,7 +19,7 @@ from proxy.translate.chat.messages import Messages, Writer, in_order, join_messa
 from proxy.translate.chat.parts import Content, Part, chat_parts, texts_and_media, user_content
 from proxy.translate.left_out import LeftOut
 from proxy.translate.tools.listed import Tools
-from proxy.wire.codec import decode
+from proxy.wire.codec import NULL, Raw, decode
 from proxy.wire.items import Item
 
 __all__ = ["ItemEncoder", "join_messages"]
@@ -36,7 +36,24 @@ class _Reasoning(msgspec.Struct):
     encrypted_content: str | None = None
 
 
+class _Said(msgspec.Struct, gc=False):
+    role: str
+    content: Raw = NULL
+
+
+class _SaidPart(msgspec.Struct, gc=False):
+    type: str
+    text: Raw = NULL
+
+
 _MESSAGE = msgspec.json.Decoder(_Message)
+_SAID = msgspec.json.Decoder(_Said)
+_SAID_PARTS = msgspec.json.Decoder(list[_SaidPart])
+_TEXT_PARTS = frozenset({"input_text", "output_text", "text"})
+_SPEAKERS: Mapping[str, Callable[[Messages, Raw], None]] = {
+    "user": lambda messages, text: messages.say("user", text),
+    "assistant": lambda messages, text: messages.text(text),
+}
 _REASONING = msgspec.json.Decoder(_Reasoning)
 
 
@@ -54,6 +71,8 @@ class ItemEncoder:
 
     def encode(self, items: Sequence[Item]) -> bytes:
         """Messages joined by commas. Raises `LooplineError` (invalid_request, param `input[i]`)."""
+        if len(items) == 1 and (message := _alone(items[0])) is not None:
+            return message
         messages = Messages(self._tools, self._profile, self._open_reasoning, self.left_out)
         for index, item in in_order(items):
             param = f"input[{index}]"
@@ -65,6 +84,10 @@ class ItemEncoder:
 
 
 def _write_message(messages: Messages, item: Item, param: str) -> None:
+    said = _one_text(item)
+    if said is not None and said[0] in _SPEAKERS:
+        _SPEAKERS[said[0]](messages, Raw(said[1]))
+        return
     message = decode(_MESSAGE, item.raw, f"'{param}'", param)
     write = _ROLES.get(message.role)
     if write is None:
@@ -72,6 +95,32 @@ def _write_message(messages: Messages, item: Item, param: str) -> None:
             Kind.INVALID_REQUEST, f"'{param}.role' is '{message.role}'; known are {', '.join(_ROLES)}.", param=param
         )
     write(messages, message.content, param)
+
+
+def _alone(item: Item) -> bytes | None:
+    """A message that says one text, written as `Messages` writes it; None for any other item."""
+    said = _one_text(item) if item.kind == "message" else None
+    if said is None or said[0] not in _SPEAKERS:
+        return None
+    return b'{"role":"%b","content":%b}' % (said[0].encode(), said[1])
+
+
+def _one_text(item: Item) -> tuple[str, bytes] | None:
+    """The role, and the JSON string of a message that says one text, which need not be decoded; None for any other."""
+    try:
+        message = _SAID.decode(item.raw)
+        text = message.content
+        if bytes(memoryview(text)[:1]) == b"[":
+            parts = _SAID_PARTS.decode(text)
+            if len(parts) != 1 or parts[0].type not in _TEXT_PARTS:
+                return None
+            text = parts[0].text
+    except (msgspec.DecodeError, RecursionError):
+        return None  # what is wrong with it is said by whoever reads it whole
+    raw = bytes(text)
+    if not raw.startswith(b'"') or b"\\u" in raw or b"\\/" in raw:
+        return None  # escapes that are not written so here: what has none is written as it came
+    return message.role, raw
 
 
 def _write_user(messages: Messages, content: Content, param: str) -> None:

@@ -18,7 +18,7 @@ from proxy.translate.left_out import LeftOut
 from proxy.translate.tools.arguments import TOOL_OF_CALL
 from proxy.translate.tools.listed import Tools
 from proxy.translate.tools.outputs import TOOL_OF_OUTPUT
-from proxy.wire.codec import encode
+from proxy.wire.codec import Raw, decode_text, encode
 from proxy.wire.items import Item
 
 _MAX_CALL_ID = 64  # characters (API reference, Chat Completions, tool_calls)
@@ -31,7 +31,7 @@ class _Assistant:
     __slots__ = ("awaits", "calls", "text", "thoughts")
 
     def __init__(self) -> None:
-        self.text: list[str] = []
+        self.text: list[str | Raw] = []
         self.thoughts: list[str] = []
         self.calls: list[dict[str, object]] = []
         self.awaits = False  # has it calls whose outputs are items of their own?
@@ -56,17 +56,17 @@ class Messages:
         self._assistant: _Assistant | None = None
         self._own_outputs: list[bytes] = []
         self._media: list[ChatPart] = []
-        self._following: list[tuple[str, str | list[ChatPart]]] = []
+        self._following: list[tuple[str, str | Raw | list[ChatPart]]] = []
         self._hosted_ids: set[str] = set()
 
-    def say(self, role: str, content: str | list[ChatPart]) -> None:
-        """A message of the user or of the system."""
+    def say(self, role: str, content: str | Raw | list[ChatPart]) -> None:
+        """A message of the user or of the system; a text may be a JSON string already."""
         if self._assistant is not None and not self._assistant.calls:
             self._end_assistant()
         self._following.append((role, content))
 
-    def text(self, text: str) -> None:
-        """Some text of the assistant."""
+    def text(self, text: str | Raw) -> None:
+        """Some text of the assistant; it may be a JSON string already."""
         self._grown(ends_text=True).text.append(text)
 
     def think(self, text: str) -> None:
@@ -116,7 +116,7 @@ class Messages:
         grown, self._assistant = self._assistant, None
         if grown is None:
             return
-        said = "".join(grown.text)
+        said = grown.text[0] if len(grown.text) == 1 else "".join(map(_text, grown.text))
         message: dict[str, object] = {"role": "assistant", "content": said if grown.text or not grown.calls else None}
         if grown.thoughts:
             message[self.profile.reasoning] = "\n\n".join(grown.thoughts)
@@ -207,6 +207,10 @@ def _answers(items: Sequence[Item]) -> dict[int, int]:
         elif item.kind in TOOL_OF_OUTPUT:
             found[at] = made.pop(item.call_id, _EARLIER)
     return found
+
+
+def _text(said: str | Raw) -> str:
+    return said if isinstance(said, str) else decode_text(bytes(said)[1:-1])
 
 
 Writer = Callable[[Messages, Item, str], None]  # the last is what to call the item in an error: `input[3]`

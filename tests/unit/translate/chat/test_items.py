@@ -4,6 +4,7 @@ import json
 import typing
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,6 +13,7 @@ from openai.types.responses.response_input_item import ResponseInputItem
 from proxy.errors import LooplineError
 from proxy.models.profile import Chat
 from proxy.translate.chat import items as chat_items
+from proxy.wire.items import parse_item
 from tests.unit.strategies import dumped, json_values
 from tests.unit.translate.encoded import (
     CHAT_PICTURE,
@@ -294,3 +296,20 @@ def test_any_items_are_messages_or_a_named_error(members: list[Event], profile: 
 def test_an_output_that_says_not_what_it_answers_is_told_so(kind: str) -> None:
     error = refused({"type": kind, "name": "f", "output": "x"})
     assert error.message.startswith("'input[0]' lacks 'call_id'")
+
+
+@pytest.mark.parametrize("role", ["user", "assistant"])
+@pytest.mark.parametrize(
+    "text",
+    ["hello", "", 'a "quoted"\n\tline \\ and more', "é😀", "\u2028 / </script>", "\x00\x1f\x7f"],
+)
+def test_a_text_alone_is_written_as_among_others(role: str, text: str) -> None:
+    kind = "input_text" if role == "user" else "output_text"
+    for content in (text, [{"type": kind, "text": text}]):
+        for spelled in (json.dumps(content), json.dumps(content, ensure_ascii=False), msgspec.json.encode(content)):
+            raw = spelled.encode() if isinstance(spelled, str) else spelled
+            item = parse_item(b'{"role":"' + role.encode() + b'","content":' + raw + b"}")
+            written = msgspec.json.encode({"role": role, "content": text})
+            assert encoder().encode([item]) == written
+            other = parse_item(b'{"role":"user","content":"other"}')
+            assert encoder().encode([other, item]).endswith(b"," + written)
