@@ -66,6 +66,11 @@ class HttpResponse(Protocol):
         """How often the request was sent: 1, or 2 where a dead connection was replaced."""
         ...
 
+    @property
+    def is_ready(self) -> bool:
+        """Does `read` return at once? It may say no although it would."""
+        ...
+
     async def read(self) -> bytes:
         """What has arrived, at least one byte; empty at the end.
 

@@ -49,7 +49,7 @@ class Turn:
         self._steered = False
         self._whole = False  # has the answer ended by itself? Then nothing can stop it any more
         self._upstream_part: asyncio.Timeout | None = None
-        self._unsent: list[bytes] = []  # the last events, until the terminal one goes with them
+        self._unsent: list[bytes] = []  # what leaves with the next events
 
     async def run(self, running: RunningTurn) -> None:
         """Travel the road; whatever goes wrong ends in one event."""
@@ -110,8 +110,8 @@ class Turn:
                     if response.status != 200:
                         error_body = await read_all(response, _MAX_ERROR_BODY_BYTES)
                         raise upstream_error(response.status, response.headers, error_body, endpoint.context_hint)
-                    self._begin(running)
-                    self._unsent = await self._relay(running, response, translator)
+                    self._begin(running, more_follows=response.is_ready)
+                    self._unsent += await self._relay(running, response, translator)
                     self._unsent += translator.finish()
                     self._whole = True
                     record.upstream_end_s = services.clock()
@@ -205,24 +205,27 @@ class Turn:
                 record.first_output_s = self._services.clock()
             if translator.ended:
                 return made
-            if made:
+            if made or self._unsent:
+                made, self._unsent = [*self._unsent, *made], []
                 running.publish(made)
                 if running.congested:
                     await running.drained()
         return []
 
-    def _begin(self, running: RunningTurn) -> None:
-        """Publish created and in_progress, once: the parent is bound and an upstream has accepted, or takes long."""
+    def _begin(self, running: RunningTurn, *, more_follows: bool = False) -> None:
+        """Publish created and in_progress, once: the parent is bound and an upstream has accepted, or takes long.
+
+        Where more follows at once they leave with it: for a short turn a write is what costs most.
+        """
         if self._begun or self._snapshot is None:
             return
         self._begun = True
         started = b'"response":' + self._snapshot.render(b"in_progress")
-        running.publish(
-            [
-                events.event(b"response.created", 0, started),
-                events.event(b"response.in_progress", 1, started),
-            ]
-        )
+        begun = [events.event(b"response.created", 0, started), events.event(b"response.in_progress", 1, started)]
+        if more_follows:
+            self._unsent = begun
+        else:
+            running.publish(begun)
 
     @contextmanager
     def _early_events(self, running: RunningTurn) -> Iterator[None]:

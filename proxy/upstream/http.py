@@ -142,6 +142,11 @@ class AiohttpResponse:
         """The answer's headers."""
         return self._answer.headers
 
+    @property
+    def is_ready(self) -> bool:
+        """What has arrived is not told before it is read."""
+        return False
+
     async def read(self) -> bytes:
         """What has arrived; see `HttpResponse.read`."""
         self._waiting_since = self._loop.time()

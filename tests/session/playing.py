@@ -173,6 +173,7 @@ class _Played:
         self.status = 500 if script == "fail" else 200
         self.headers: Mapping[str, str] = {}
         self.attempts = 1
+        self.is_ready = False
         self._upstream = upstream
         self._script = script
         self._reads = reads

@@ -55,12 +55,15 @@ class Checkpoints:
 class ScriptedClient:
     """An `HttpClient` whose POST answers are scripted; counts the exchanges that are open."""
 
-    def __init__(self, checkpoints: Checkpoints, answer: Sequence[bytes] = ANSWER, status: int = 200) -> None:
+    def __init__(
+        self, checkpoints: Checkpoints, answer: Sequence[bytes] = ANSWER, status: int = 200, *, is_ready: bool = False
+    ) -> None:
         self.open_exchanges = 0
         self.posts: list[HttpRequest] = []
         self._checkpoints = checkpoints
         self._answer = answer
         self._status = status
+        self.is_ready = is_ready  # is the answer there with its head?
 
     def open(self, request: HttpRequest) -> _Exchange:
         if request.method == "GET":
@@ -76,6 +79,7 @@ class _Exchange:
         self.status = status
         self.headers: Mapping[str, str] = {}
         self.attempts = 1
+        self.is_ready = client.is_ready
         self._client = client
         self._checkpoints = checkpoints
         self._name = name

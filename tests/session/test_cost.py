@@ -40,13 +40,14 @@ class QueueSocket:
         self.incoming: asyncio.Queue[bytes | None] = asyncio.Queue()
         self.turn_over = asyncio.Event()
         self.written: list[bytes] = []
+        self.ends = b"response.completed"
 
     async def receive(self) -> bytes | None:
         return await self.incoming.get()
 
     def write(self, data: bytes) -> None:
         self.written.append(data)
-        if b'"type":"response.completed"' in data:
+        if b'"type":"' + self.ends + b'"' in data:
             self.turn_over.set()
 
     async def drained(self) -> None:
@@ -96,11 +97,21 @@ async def test_turn_50_costs_what_turn_5_costs(work: Counter[str]) -> None:
     assert per_turn[49]["items translated"] == DELTA_ITEMS + 1  # the delta, and the answer once
 
 
-async def test_an_answer_that_arrives_in_one_read_leaves_in_one_write() -> None:
+@pytest.mark.parametrize("is_ready", [False, True])
+async def test_an_answer_that_arrives_in_one_read_leaves_in_one_write(is_ready: bool) -> None:
     socket = QueueSocket()
-    await _costs(Counter(), turns=1, socket=socket, answer=(b"".join(ANSWER),))
-    # created and in_progress leave when the upstream accepts, everything else together.
-    assert len(socket.written) == 2
+    await _costs(Counter(), turns=1, socket=socket, answer=(b"".join(ANSWER),), is_ready=is_ready)
+    # created and in_progress leave when the upstream accepts, everything else together; all of it where it is there.
+    assert len(socket.written) == (1 if is_ready else 2)
+
+
+async def test_what_waited_for_the_first_read_is_told_although_that_fails() -> None:
+    socket = QueueSocket()
+    broken = (b"data: {\n\n",)
+    await _costs(Counter(), turns=1, socket=socket, answer=broken, is_ready=True, ends=b"response.failed")
+    said = b"".join(socket.written)
+    places = [said.index(b'"type":"response.' + kind) for kind in (b"created", b"in_progress", b"failed")]
+    assert places == sorted(places)
 
 
 async def _costs(
@@ -111,13 +122,17 @@ async def _costs(
     endpoint: Endpoint | None = None,
     items: Sequence[object] = (),
     more: Mapping[str, object] = MappingProxyType({}),
+    *,
+    is_ready: bool = False,
+    ends: bytes = b"response.completed",
 ) -> list[dict[str, int]]:
     checkpoints = Checkpoints()
-    client = ScriptedClient(checkpoints, answer or ANSWER)
+    client = ScriptedClient(checkpoints, answer or ANSWER, is_ready=is_ready)
     made = services(client, WaitingStore(checkpoints))
     if endpoint is not None:
         made = replace(made, endpoints=(endpoint,))
     socket = socket or QueueSocket()
+    socket.ends = ends
     limits = SessionLimits()
     session = Session(socket, Caller("t", {}), made, Registry(Tasks(lambda *_: None)), limits)
     reader = asyncio.ensure_future(session.run())

@@ -24,6 +24,7 @@ class Answer:
     """An `HttpResponse` of one read."""
 
     attempts = 1
+    is_ready = False
     headers: Mapping[str, str] = {}
 
     def __init__(self, status: int, body: bytes) -> None:
