@@ -19,6 +19,7 @@ from proxy.access.keys import BadKey
 from proxy.access.sealing import Sealer
 from proxy.models.catalog import Names
 from proxy.server.body import BodyReader
+from proxy.server.connection import Runner
 from proxy.server.door import Door, answer_errors, make_safe, name_request
 from proxy.server.models import ModelsRoute
 from proxy.server.operations import OperationsRoute
@@ -131,11 +132,10 @@ class Loopline:
         if server.tls_cert:
             self.certificate = Certificate(server)
             _ = self.tasks.spawn(self.certificate.watch(), "watch the certificate")
-        self.operations = OperationsRoute(self.metrics.render, __version__)
         app = self._routes(services, secrets.tenant, relay)
-        runner = web.AppRunner(
+        runner = Runner(
             app,
-            access_log=None,
+            observer,
             logger=http_logger(),
             handler_cancellation=True,
             max_field_size=settings.limits.header_bytes,
@@ -152,7 +152,7 @@ class Loopline:
         stack.push_async_callback(self.sockets.aclose)
         self.port = await _listen(stack, runner, server.host, server.port, self.certificate)
         if settings.server.admin_port:
-            await self._start_admin(stack)
+            await self._start_admin(stack, observer)
         self.operations.ready = True
 
     def _routes(self, services: Services, tenant_secret: bytes, relay: Relay) -> web.Application:
@@ -171,6 +171,7 @@ class Loopline:
             gate=self.gate,
             proxies=TrustedProxies(settings.server.trusted_proxies),
         )
+        self.operations = OperationsRoute(self.metrics.render, door.check_page, __version__)
         limits = RequestLimits(input_items=settings.limits.input_items, tools=settings.limits.tools)
         self.sockets = WebSocketRoute(
             services,
@@ -240,12 +241,12 @@ class Loopline:
         if server.admin_port or not exposed:
             app.router.add_get("/metrics", self.operations.metrics)
 
-    async def _start_admin(self, stack: AsyncExitStack) -> None:
-        app = web.Application()
-        app.on_response_prepare.append(make_safe)
+    async def _start_admin(self, stack: AsyncExitStack, observer: Observer) -> None:
+        app = web.Application(middlewares=[answer_errors])
+        app.on_response_prepare.extend((name_request, make_safe))
         app.router.add_get("/healthz", self.operations.health)
         self._add_operations(app)
-        runner = web.AppRunner(app, access_log=None)
+        runner = Runner(app, observer, logger=http_logger(), keepalive_timeout=self.settings.server.head_s)
         await runner.setup()
         stack.push_async_callback(runner.cleanup)
         self.admin_port = await _listen(stack, runner, self.settings.server.admin_host, self.settings.server.admin_port)

@@ -34,6 +34,14 @@ class Door:
     gate: Gate
     proxies: TrustedProxies = field(default_factory=TrustedProxies)
 
+    def check_page(self, request: web.Request) -> None:
+        """A page that asks for no key: whoever comes may see it, but no other site's page. Raises `LooplineError`.
+
+        Keys do not make up for the name of the host here, as they do elsewhere.
+        """
+        check_host(request.headers.get("Host"), insecure=self.insecure)
+        check_origin(request.headers.get("Origin"), self.allowed_origins)
+
     def admit(self, request: web.Request) -> Caller:
         """The caller, without any key of ours among its headers. Raises `LooplineError` (forbidden, unauthorized)."""
         any_host = self.insecure or self.gate.needs_key
@@ -99,7 +107,7 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
 
 
 # What keeps a browser from guessing, framing, keeping or telling.
-_SAFE = {
+SAFE_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Content-Security-Policy": "frame-ancestors 'none'",
     "Referrer-Policy": "no-referrer",
@@ -111,7 +119,7 @@ async def make_safe(_request: web.Request, response: web.StreamResponse) -> None
     """Headers for browsers on every answer of ours; one that is passed on, or that switches, stays as it is."""
     if response.status == 101 or isinstance(response, Untouched):
         return
-    for name, value in _SAFE.items():
+    for name, value in SAFE_HEADERS.items():
         response.headers.setdefault(name, value)
 
 

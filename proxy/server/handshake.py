@@ -1,11 +1,17 @@
-"""What a request for a WebSocket must bring (RFC 6455, section 4.2.1), and what it is told where it does not."""
+"""What a request for a WebSocket must bring (RFC 6455, section 4.2.1), and what it is told where it does not; what is
+agreed on compression (RFC 7692, section 7.1).
+"""
 
 from __future__ import annotations
 
 import base64
 import binascii
+from functools import lru_cache
 
 from aiohttp import HttpVersion11, web
+from websockets.exceptions import InvalidHandshake
+from websockets.extensions.permessage_deflate import ServerPerMessageDeflateFactory
+from websockets.headers import build_extension, parse_extension
 
 from proxy.errors import Kind, LooplineError
 from proxy.server.door import error_response
@@ -14,6 +20,8 @@ _KEY, _VERSION = "Sec-WebSocket-Key", "Sec-WebSocket-Version"
 _KEY_BYTES = 16
 # 7 and 8 are drafts whose frames are those of 13; aiohttp speaks them.
 _VERSIONS = frozenset({"13", "8", "7"})
+_EXTENSIONS = "Sec-WebSocket-Extensions"
+_DEFLATE = ServerPerMessageDeflateFactory()
 _SPOKEN = {"Upgrade": "websocket", _VERSION: "13"}
 
 
@@ -31,6 +39,29 @@ def refused_handshake(request: web.Request) -> web.Response | None:
     if len(keys) != 1 or not _is_key(keys[0]):
         raise _bad(f"{_KEY} must be the base64 of {_KEY_BYTES} bytes, given once.")
     return None
+
+
+def agreed_compression(request: web.Request) -> dict[str, str]:
+    """The header that accepts the client's first offer of permessage-deflate that can be accepted; else none."""
+    answer = _answer_to(", ".join(request.headers.getall(_EXTENSIONS, ())))
+    return {_EXTENSIONS: answer} if answer else {}
+
+
+@lru_cache(maxsize=32)  # clients of one kind all offer the same
+def _answer_to(offers: str) -> str:
+    try:
+        parsed = parse_extension(offers)
+    except InvalidHandshake:
+        return ""
+    for name, offered in parsed:
+        if name != _DEFLATE.name:
+            continue
+        try:
+            accepted, _ = _DEFLATE.process_request_params(offered, [])
+        except (InvalidHandshake, ValueError):  # a window of 8 bits is legal, and too small for zlib
+            continue
+        return build_extension([(name, list(accepted))])
+    return ""
 
 
 def _is_key(value: str) -> bool:

@@ -1,40 +1,74 @@
-"""How far a compressed WebSocket message may grow for what was sent of it.
-
-aiohttp inflates in the event loop and knows one bound, that of a message's size: a quarter of a megabyte of zeros would
-hold up every other client for the time that 128 MiB take. Text of agents shrinks to a fifth or a tenth.
-"""
+"""Compressed WebSocket messages of one client, inflated within bounds, a piece at a time."""
 
 from __future__ import annotations
 
-import sys
-from typing import TYPE_CHECKING
+import asyncio
+from collections.abc import AsyncIterator
 
-from aiohttp import WSCloseCode
-from aiohttp._websocket.models import WebSocketError
-from aiohttp._websocket.reader import WebSocketReader
-from aiohttp.compression_utils import ZLibDecompressor
-
-if TYPE_CHECKING:
-    from aiohttp.compression_utils import Buffer
-
-FREE_BYTES = 1024 * 1024
-TIMES = 32
+from proxy.access.budget import Budget, Held
+from proxy.errors import Kind, LooplineError
+from proxy.wire.message_inflater import PIECE_BYTES, MessageInflater
 
 
-class _Bounded(ZLibDecompressor):
-    """aiohttp's, told what it was given."""
-
-    def decompress_sync(self, data: Buffer, max_length: int = 0) -> bytes:
-        allowed = FREE_BYTES + TIMES * len(data)
-        if max_length and max_length <= allowed:
-            return super().decompress_sync(data, max_length)
-        inflated = super().decompress_sync(data, allowed + 1)
-        if len(inflated) > allowed:
-            del inflated  # or the error's traceback would keep it as long as the socket's remains
-            raise WebSocketError(WSCloseCode.MESSAGE_TOO_BIG, f"The message inflates to more than {TIMES} times itself")
-        return inflated
+class TooFar(Exception):
+    """A message inflates to more than the hard limit: what follows it cannot be read any more."""
 
 
-def bound_inflation() -> None:
-    """From now on, for every socket of this process. The reader takes its decompressor from its module's names."""
-    setattr(sys.modules[WebSocketReader.__module__], "ZLibDecompressor", _Bounded)  # noqa: B010
+class Inflating:
+    """The bounds are on what a message inflates to, and the same as those of one that is not compressed.
+
+    `turns` is shared by all sockets: whoever has it inflates a piece and passes it on, so that many that inflate take
+    no more of the event loop at a time than one.
+    """
+
+    def __init__(self, turns: asyncio.Lock, budget: Budget, frame_bytes: int, hard_bytes: int) -> None:
+        self._inflater = MessageInflater()
+        self._turns = turns
+        self._budget = budget
+        self._frame_bytes = frame_bytes
+        self._hard_bytes = hard_bytes
+
+    async def whole(self, message: bytes) -> bytes:
+        """What a message inflates to, counted in the client's memory while it grows.
+
+        Raises `LooplineError` (message_too_large, overloaded) once the message is over: the next one may refer to it,
+        so it is inflated to its end, and not kept. Raises `TooFar`, `NotDeflated`.
+        """
+        held, refused, size = Held(self._budget), None, 0
+        inflated = bytearray()
+        try:
+            async for piece in self._pieces(message):
+                size += len(piece)
+                refused = refused or self._refusal(size)
+                if refused is None:
+                    inflated += piece
+                else:
+                    inflated.clear()
+                held.set(len(message) + len(inflated))
+        finally:
+            held.release()
+        if refused is not None:
+            raise refused
+        return bytes(inflated)
+
+    def _refusal(self, size: int) -> LooplineError | None:
+        if size > self._hard_bytes:
+            raise TooFar
+        if size > self._frame_bytes:
+            allowed = f"the {self._frame_bytes} bytes allowed (limits.frame_bytes)"
+            return LooplineError(Kind.MESSAGE_TOO_LARGE, f"The message inflates to more than {allowed}.")
+        try:
+            self._budget.admit()
+        except LooplineError as error:
+            return error
+        return None
+
+    async def _pieces(self, message: bytes) -> AsyncIterator[bytes]:
+        at_once = 0
+        for piece in self._inflater.feed(message):
+            yield piece
+            at_once += len(piece)
+            if at_once >= PIECE_BYTES:
+                at_once = 0
+                async with self._turns:
+                    await asyncio.sleep(0)

@@ -8,22 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import zlib
 from collections.abc import Callable
 
-from aiohttp import WSMsgType, web
+from aiohttp import WebSocketError, WSMsgType, web
+from aiohttp.web_protocol import RequestHandler
 
 from proxy.access.budget import Held
 from proxy.errors import Kind, LooplineError
 from proxy.server.door import Door
-from proxy.server.handshake import refused_handshake
-from proxy.server.inflating import bound_inflation
+from proxy.server.handshake import agreed_compression, refused_handshake
+from proxy.server.inflating import Inflating, TooFar
 from proxy.session.registry import Registry
 from proxy.session.services import Caller, Services
 from proxy.session.session import Session, SessionLimits
-from proxy.wire.frame_watch import FrameWatch
-
-bound_inflation()
+from proxy.wire.frame_watch import Content, FrameWatch
+from proxy.wire.frames import close_frame
+from proxy.wire.message_inflater import NotDeflated
 
 _CLOSE_TIMEOUT_S = 5.0
 # A client that answers no ping for so many intervals is taken for gone.
@@ -57,6 +57,7 @@ class WebSocketRoute:
         self._frame_hard_bytes = frame_hard_bytes
         self._outbox_bytes = outbox_bytes
         self._receive_s = receive_s
+        self._inflating = asyncio.Lock()
         self._draining = False
         self.sessions: set[Session] = set()
 
@@ -77,19 +78,22 @@ class WebSocketRoute:
             return await self._serve(request, caller)
 
     async def _serve(self, request: web.Request, caller: Caller) -> web.StreamResponse:
-        socket = _Response(
+        compression = agreed_compression(request)
+        socket: web.WebSocketResponse[bool] = web.WebSocketResponse(
             heartbeat=self._ping_interval_s,
-            max_msg_size=self._frame_hard_bytes,
-            compress=True,
+            max_msg_size=self._frame_hard_bytes + 1,  # at which aiohttp closes; `FrameWatch` comes before it
+            compress=False,  # as far as aiohttp knows
             decode_text=False,
             autoclose=False,
             timeout=_CLOSE_TIMEOUT_S,
         )
+        socket.headers.update(compression)
         # aiohttp gives a pong half an interval: less than an agent whose tool blocks its event loop may need.
         socket._pong_heartbeat = _PONG_INTERVALS * self._ping_interval_s
         assert request.transport is not None
-        # Before the client hears that it may send: what it sends is followed from its first byte on.
-        watched = _Watched(request.transport, request.protocol, Held(caller.grant.account.budget), self._receive_s)
+        watch = FrameWatch(self._frame_hard_bytes, deflate=bool(compression))
+        held = Held(caller.grant.account.budget)
+        watched = _Watched(request.transport, request.protocol, watch, held, self._receive_s)
         try:
             await socket.prepare(request)
             await self._run(request, socket, caller, watched)
@@ -102,10 +106,15 @@ class WebSocketRoute:
     ) -> None:
         assert request.transport is not None
         request.transport.set_write_buffer_limits(high=self._outbox_bytes, low=self._outbox_bytes // 4)
-        session = Session(_AiohttpSocket(socket, request), caller, self._services, self._registry, self._limits)
-        watched.late = session.dismiss
+        grant = caller.grant
+        frame_bytes = grant.bound("frame_bytes", self._limits.frame_bytes)
+        inflating = Inflating(self._inflating, grant.account.budget, frame_bytes, self._frame_hard_bytes)
+        session = Session(
+            _AiohttpSocket(socket, request, watched, inflating), caller, self._services, self._registry, self._limits
+        )
         self.sessions.add(session)
         try:
+            watched.begin(session.dismiss)
             await session.run()
         finally:
             self.sessions.discard(session)
@@ -122,43 +131,65 @@ class WebSocketRoute:
         await asyncio.gather(*(session.shut_down() for session in tuple(self.sessions)))
 
 
-class _Response(web.WebSocketResponse[bool]):
-    """aiohttp's, but for data that is not what its compression promised: that is no normal end (1000)."""
-
-    async def close(self, *, code: int = 1000, message: bytes = b"", drain: bool = True) -> bool:
-        broken = isinstance(self.exception(), zlib.error)
-        return await super().close(code=_INVALID_DATA if broken else code, message=message, drain=drain)
-
-
 class _Watched(asyncio.Protocol):
-    """Stands between a transport and aiohttp's protocol: counts what has come of a message and times it.
+    """Stands between a transport and aiohttp's protocol: judges frames, counts what has come of a message and times it.
 
-    aiohttp tells of a message when it is whole; a client that sends a byte a minute would never be heard of. `late` is
-    told of one that takes longer than `receive_s`.
+    aiohttp tells of a message when it is whole; a client that sends a byte a minute would never be heard of. It lets
+    frames without a mask pass, inflates in one go, and closes at a message that is too large without a word. The
+    session is told to dismiss a client whose message takes longer than `receive_s`.
     """
 
-    def __init__(self, transport: asyncio.Transport, protocol: asyncio.Protocol, held: Held, receive_s: float) -> None:
-        self.late: Callable[[LooplineError], None] = lambda _: transport.abort()
-        self._watch = FrameWatch()
+    def __init__(
+        self,
+        transport: asyncio.Transport,
+        protocol: RequestHandler,
+        watch: FrameWatch,
+        held: Held,
+        receive_s: float,
+    ) -> None:
+        self.watch = watch
+        self._dismiss: Callable[[LooplineError], None] | None = None
         self._transport = transport
         self._protocol = protocol
         self._held = held
         self._receive_s = receive_s
         self._timer: asyncio.TimerHandle | None = None
+        # What came with the handshake waits with aiohttp for the parser, which it would reach unwatched.
+        self._early, protocol._message_tail = protocol._message_tail, b""
         transport.set_protocol(self)
 
+    def begin(self, dismiss: Callable[[LooplineError], None]) -> None:
+        """The session is there; what came before it is taken now."""
+        self._dismiss = dismiss
+        early, self._early = self._early, b""
+        if early:
+            self.data_received(early)
+
     def data_received(self, data: bytes) -> None:
-        self._watch.feed(data)
-        if self._watch.begun:
-            self._held.set(self._watch.bytes)
+        if self._dismiss is None:
+            self._early += data
+            return
+        handed = self.watch.feed(data)
+        if self.watch.begun and not self.watch.too_large:
+            self._held.set(self.watch.bytes)
             if self._timer is None:
                 self._timer = asyncio.get_running_loop().call_later(self._receive_s, self._late)
         else:
             self._quiet()
-        self._protocol.data_received(data)
+        if handed:
+            self._protocol.data_received(handed)
+
+    def refuse(self) -> None:
+        """A message is larger than what a socket lives through: nothing of what follows is taken."""
+        self.watch.too_large = True
+        self._quiet()
+        allowed = f"the {self.watch.max_bytes} bytes after which a socket is closed (limits.frame_hard_bytes)"
+        assert self._dismiss is not None
+        self._dismiss(LooplineError(Kind.MESSAGE_TOO_LARGE, f"A message is larger than {allowed}."))
 
     def eof_received(self) -> bool | None:
-        return self._protocol.eof_received()
+        self._protocol.eof_received()
+        return None
 
     def pause_writing(self) -> None:
         self._protocol.pause_writing()
@@ -184,33 +215,72 @@ class _Watched(asyncio.Protocol):
 
     def _late(self) -> None:
         message = f"A message was not there within {self._receive_s:g} s (server.receive_s)."
-        self.late(LooplineError(Kind.SLOW_SENDER, message))
+        assert self._dismiss is not None
+        self._dismiss(LooplineError(Kind.SLOW_SENDER, message))
 
 
 class _AiohttpSocket:
     """A `Socket` (session/outbox.py)."""
 
-    def __init__(self, socket: web.WebSocketResponse[bool], request: web.Request) -> None:
+    def __init__(
+        self, socket: web.WebSocketResponse[bool], request: web.Request, watched: _Watched, inflating: Inflating
+    ) -> None:
         assert request.transport is not None
         self._socket = socket
         self._protocol = request.protocol
         self._transport = request.transport
+        self._watched = watched
+        self._inflating = inflating
         self._sent_code: int | None = None
+        self._given_up = False  # are further messages not to be looked at?
+        self._lingering: asyncio.Event | None = None  # set once the client has closed its side
 
     async def receive(self) -> bytes | None:
-        message = await self._socket.receive()
-        if message.type is WSMsgType.TEXT:
-            data: bytes = message.data
-            return data
-        if message.type is WSMsgType.BINARY:
-            raise LooplineError(Kind.BINARY_FRAME, "Binary messages are not supported; send JSON in text messages.")
-        if message.type is WSMsgType.CLOSE:
+        while True:
+            message = await self._socket.receive()
+            if message.type not in (WSMsgType.TEXT, WSMsgType.BINARY):
+                break
+            content = self._watched.watch.contents.popleft()
+            if self._given_up:
+                continue
+            data = message.data if content is Content.PLAIN else await self._made_out(content, message.data)
+            if data is not None and message.type is WSMsgType.BINARY:
+                raise LooplineError(Kind.BINARY_FRAME, "Binary messages are not supported; send JSON in text messages.")
+            if data is not None:
+                return bytes(data)
+        if message.type is WSMsgType.ERROR and isinstance(message.data, WebSocketError):
+            self._sent_code = self._sent_code or message.data.code  # aiohttp would say 1006
+        if message.type is WSMsgType.CLOSE and self._lingering is None:
             await self._socket.close(code=_answer_to(message.data), drain=False)
+        elif self._lingering is not None:
+            self._transport.close()  # or aiohttp would send a close of its own
+            self._lingering.set()
         return None
+
+    async def _made_out(self, content: Content, data: bytes) -> bytes | None:
+        """A message as it was before it was compressed; None where the socket is to be closed for it."""
+        if content is Content.DEFLATED:
+            try:
+                return await self._inflating.whole(data)
+            except NotDeflated:
+                self._fail(_INVALID_DATA)
+                return None
+            except TooFar:
+                pass
+        self._given_up = True
+        self._watched.refuse()
+        return None
+
+    def _fail(self, code: int) -> None:
+        """Close at once: nothing that this client sends can be read any more."""
+        self._given_up = True
+        self._sent_code = self._sent_code or code
+        self.write(close_frame(code))
+        self._transport.close()
 
     def write(self, data: bytes) -> None:
         # Nothing may follow a close frame, ours or the answer to the client's.
-        if not (self._socket.closed or self._transport.is_closing()):
+        if not (self._socket.closed or self._lingering or self._transport.is_closing()):
             self._transport.write(data)
 
     @property
@@ -234,9 +304,20 @@ class _AiohttpSocket:
         try:
             async with asyncio.timeout(_CLOSE_TIMEOUT_S):
                 await self.drained()
-                await self._socket.close(code=code, message=reason.encode(), drain=False)
+                if self._watched.watch.too_large:
+                    await self._linger(close_frame(code, reason))
+                else:
+                    await self._socket.close(code=code, message=reason.encode(), drain=False)
         except TimeoutError:
             self._transport.abort()  # a client that does not read would hold up whoever closes
+
+    async def _linger(self, frame: bytes) -> None:
+        """Close, and hear the client out: a connection that is closed while it still sends is reset, and it might never
+        read why.
+        """
+        self.write(frame)
+        self._lingering = asyncio.Event()
+        await self._lingering.wait()
 
     def abort(self) -> None:
         self._transport.abort()

@@ -211,6 +211,9 @@ class Log:
     def upstream_failed(self, endpoint: str, kind: str) -> None:
         pass  # the turn's line says it
 
+    def unreadable(self, why: str) -> None:
+        self._log.debug("unreadable request", kind=why)  # a client can provoke as many as it likes
+
     def crashed(self, where: str, error: BaseException) -> None:
         self._log.error("crashed", where=where, kind=kind_of(error), traceback=_lines(error))
 

@@ -90,6 +90,12 @@ class Metrics:
             ["outcome", "status"],
             registry=registry,
         )
+        self._unreadable = Counter(
+            "loopline_http_unreadable_total",
+            "Requests that could not be read as HTTP, by reason (malformed, too_large).",
+            ["reason"],
+            registry=registry,
+        )
         self._crashes = Counter("loopline_process_crashes_total", "Errors of Loopline itself.", registry=registry)
 
     def render(self) -> tuple[bytes, str]:
@@ -138,6 +144,9 @@ class Metrics:
 
     def upstream_failed(self, endpoint: str, kind: str) -> None:
         self._upstream_errors.labels(endpoint or "none", kind).inc()
+
+    def unreadable(self, why: str) -> None:
+        self._child(self._unreadable, why).inc()
 
     def crashed(self, where: str, error: BaseException) -> None:
         self._crashes.inc()

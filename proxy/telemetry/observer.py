@@ -108,6 +108,8 @@ class Observer(Protocol):
 
     def upstream_failed(self, endpoint: str, kind: str) -> None: ...
 
+    def unreadable(self, why: str) -> None: ...
+
     def crashed(self, where: str, error: BaseException) -> None: ...
 
 
@@ -130,6 +132,9 @@ class NoObserver:
         pass
 
     def upstream_failed(self, endpoint: str, kind: str) -> None:
+        pass
+
+    def unreadable(self, why: str) -> None:
         pass
 
     def crashed(self, where: str, error: BaseException) -> None:
@@ -165,6 +170,10 @@ class Observers:
     def upstream_failed(self, endpoint: str, kind: str) -> None:
         for observer in self.observers:
             observer.upstream_failed(endpoint, kind)
+
+    def unreadable(self, why: str) -> None:
+        for observer in self.observers:
+            observer.unreadable(why)
 
     def crashed(self, where: str, error: BaseException) -> None:
         for observer in self.observers:

@@ -1,61 +1,138 @@
-"""How much of a message has arrived, read off the frames' headers alone (RFC 6455, section 5.2). Pure."""
+"""What a client's frames are, read off their headers before anybody parses them (RFC 6455, section 5.2). Pure."""
 
 from __future__ import annotations
 
-_CONTROL = 0x8
+from collections import deque
+from enum import Enum, auto
+
+_FIN, _RSV1, _CONTROL, _OPCODE = 0x80, 0x40, 0x08, 0x0F
+_MASKED, _LENGTH = 0x80, 0x7F
 _LENGTH_BYTES = {126: 2, 127: 8}
+# All reserved bits: whoever parses this closes with 1002, once what came before it has been served.
+_BREAKS = b"\xf0\x80"
+# The end of a message that has begun, and a message of nothing.
+_ENDS, _NOTHING = b"\x80\x80mask", b"\x81\x80mask"
+_CLOSE = 8
+
+
+class Content(Enum):
+    """How a message comes out of the parser."""
+
+    PLAIN = auto()
+    DEFLATED = auto()
+    CUT = auto()  # it was too large, and is not there
 
 
 class FrameWatch:
-    """Follows what a client sends. `bytes` have come of the message that is not whole yet, headers included.
+    """Stands before a parser that knows nothing of compression and lets some breaks of the protocol pass.
 
-    It judges nothing: frames that are wrong are for whoever parses them. A frame costs a few steps, however long.
+    `bytes` have come of the message that is not whole yet, headers included. `contents` has an entry for each message
+    that the parser was handed, in order. One that is larger than `max_bytes` ends there and is `CUT`, `too_large` is
+    true, and from then on nothing but a close is handed on. A frame costs a few steps, however long.
     """
 
-    __slots__ = ("_header", "_left", "_open", "bytes")
+    __slots__ = (
+        *("broken", "bytes", "contents", "max_bytes", "too_large"),
+        *("_deflate", "_left", "_open", "_rest", "_size", "_skip"),
+    )
 
-    def __init__(self) -> None:
+    def __init__(self, max_bytes: int, *, deflate: bool = False) -> None:
         self.bytes = 0
-        self._header = b""  # of a frame that has begun, as far as it is there
+        self.contents: deque[Content] = deque()
+        self.too_large = False
+        self.broken = False
+        self.max_bytes = max_bytes
+        self._deflate = deflate  # was permessage-deflate agreed on?
+        self._rest = b""  # of a header that is not whole
         self._left = 0  # bytes of payload that are still to come
         self._open = False  # has a message begun whose last frame has not?
+        self._size = 0  # of that message's payload, as far as its headers say
+        self._skip = False  # is the present frame kept from the parser?
 
     @property
     def begun(self) -> bool:
         """Is something there that is not whole?"""
-        return self._open or self._left > 0 or self._header != b""
+        return self._open or self._left > 0 or self._rest != b""
 
-    def feed(self, data: bytes) -> None:
-        """What came next."""
-        at = 0
-        while at < len(data):
+    def feed(self, data: bytes) -> bytes:
+        """What came next. Returns what the parser gets in its place: whole headers, whose first reserved bit is gone
+        where it says that a message is compressed, and a frame that it refuses instead of one that must not be.
+        """
+        if self.broken:
+            return b""
+        self.bytes -= len(self._rest)
+        data, self._rest = self._rest + data, b""
+        out: list[bytes] = []
+        at = start = 0
+        while at < len(data) and not self.broken:
             if self._left:
-                taken = min(self._left, len(data) - at)
-                self._left -= taken
+                step = min(self._left, len(data) - at)
+                self._left -= step
             else:
-                taken = self._take_header(data, at)
-            at += taken
-            self.bytes += taken
-            if not self.begun:
-                self.bytes = 0
+                header = _header(data, at)
+                if header is None:
+                    self._rest = data[at:]
+                    break
+                step = len(header)
+                handed = self._begin(header)
+                if handed != header:
+                    out += (data[start:at], handed)
+                    start = at + step
+            at += step
+            if self._skip:
+                start = at
+            self.bytes = self.bytes + step if self._open or self._left else 0
+        self.bytes += len(self._rest)
+        if self.broken:
+            return b"".join(out)
+        return b"".join((*out, data[start:at])) if out or self._rest or start else data
 
-    def _take_header(self, data: bytes, at: int) -> int:
-        have = len(self._header)
-        self._header += data[at : at + 14 - have]
-        size = _header_size(self._header)
-        if size is None or len(self._header) < size:
-            return len(self._header) - have
-        header, self._header = self._header[:size], b""
-        code = header[1] & 0x7F
+    def _begin(self, header: bytes) -> bytes:
+        """A frame begins: what the parser gets for its header."""
+        first, code = header[0], header[1] & _LENGTH
         width = _LENGTH_BYTES.get(code, 0)
         self._left = int.from_bytes(header[2 : 2 + width]) if width else code
-        if not header[0] & _CONTROL:
-            self._open = not header[0] & 0x80
-        return size - have
+        self._skip = False
+        if not header[1] & _MASKED:
+            return self._break()
+        if first & _CONTROL:
+            self._skip = self.too_large and first & _OPCODE != _CLOSE
+            return b"" if self._skip else header
+        begins = bool(first & _OPCODE)
+        if begins and self._open:
+            return self._break()
+        return self._begin_data(header, begins)
+
+    def _begin_data(self, header: bytes, begins: bool) -> bytes:
+        first, continues = header[0], self._open
+        self._open = not first & _FIN
+        self._size = self._left + (self._size if continues else 0)
+        self._skip = self.too_large or self._size > self.max_bytes
+        if self._skip:
+            return b"" if self.too_large else self._cut(continues)
+        if not begins:
+            return header
+        deflated = bool(self._deflate and first & _RSV1)
+        self.contents.append(Content.DEFLATED if deflated else Content.PLAIN)
+        return bytes((first & ~_RSV1,)) + header[1:] if deflated else header
+
+    def _cut(self, continues: bool) -> bytes:
+        self.too_large = True
+        if continues:
+            self.contents.pop()
+        self.contents.append(Content.CUT)
+        return _ENDS if continues else _NOTHING
+
+    def _break(self) -> bytes:
+        self.broken = True
+        self._open, self._left = False, 0
+        return _BREAKS
 
 
-def _header_size(header: bytes) -> int | None:
-    """Bytes of the header that begins so; None while it does not say."""
-    if len(header) < 2:
+def _header(data: bytes, at: int) -> bytes | None:
+    """The header that stands there; None while it is not whole."""
+    if len(data) - at < 2:
         return None
-    return 2 + _LENGTH_BYTES.get(header[1] & 0x7F, 0) + (4 if header[1] & 0x80 else 0)
+    second = data[at + 1]
+    size = 2 + _LENGTH_BYTES.get(second & _LENGTH, 0) + (4 if second & _MASKED else 0)
+    return data[at : at + size] if at + size <= len(data) else None

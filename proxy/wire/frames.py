@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 
 FRAGMENT_BYTES = 256 * 1024
 
-_TEXT, _CONTINUATION, _FIN = 0x01, 0x00, 0x80
+_TEXT, _CONTINUATION, _CLOSE, _FIN = 0x01, 0x00, 0x08, 0x80
+_REASON_BYTES = 123
 
 
 def frames(messages: Sequence[bytes]) -> list[bytes]:
@@ -23,6 +24,12 @@ def frames(messages: Sequence[bytes]) -> list[bytes]:
         else:
             out += _cut(message)
     return out
+
+
+def close_frame(code: int, reason: str = "") -> bytes:
+    """A close, its reason cut to what there is room for."""
+    said = reason.encode()[:_REASON_BYTES].decode(errors="ignore").encode()
+    return bytes((_FIN | _CLOSE, 2 + len(said))) + code.to_bytes(2, "big") + said
 
 
 def _cut(message: bytes) -> Iterator[bytes]:

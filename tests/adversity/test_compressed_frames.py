@@ -13,14 +13,17 @@ from collections.abc import AsyncIterator
 import pytest
 from websockets.extensions.permessage_deflate import ClientPerMessageDeflateFactory
 
-from proxy.server import inflating
 from tests.house import House, open_house
 from tests.raw_socket import (
+    BINARY,
+    CLOSE,
     CONTINUATION,
+    ECHO_LEAST,
     PING,
-    PROBE,
+    PONG,
     TEXT,
     RawSocket,
+    close,
     connection,
     echo,
     echo_of,
@@ -112,6 +115,7 @@ FACTORIES = {
     "13.5 client bits at will": {"client_max_window_bits": True},
     "13.6 server bits 9": {"server_max_window_bits": 9},
     "13.6 server bits 14": {"server_max_window_bits": 14},
+    "13.6 server bits 15": {"server_max_window_bits": 15},
     "13.7 everything": {
         "server_no_context_takeover": True,
         "client_no_context_takeover": True,
@@ -134,7 +138,6 @@ async def test_13_what_websockets_offers(number: str, house: House) -> None:
 
 OFFERS = {
     "an unknown parameter": f"{PLAIN}; surprise=1",
-    # aiohttp leaves 15, the default, out of its answer: `websockets` would refuse that.
     "the most bits": f"{PLAIN}; server_max_window_bits=15",
     "bits that are none": f"{PLAIN}; server_max_window_bits=banana",
     "bits too few": f"{PLAIN}; server_max_window_bits=7",
@@ -172,6 +175,28 @@ async def test_13_an_odd_offer_is_agreed_to_or_left_out_and_the_socket_works(nam
 COMPRESSED = Deflater()(echo(b"Hello"))
 BROKEN = {
     "no deflate data": ([frame(TEXT, b"\xff" * 20, rsv=RSV1)], 1007),
+    "no deflate data in fragments": (
+        [frame(TEXT, b"\xff" * 20, fin=False, rsv=RSV1), frame(CONTINUATION, b"\xff" * 20)],
+        1007,
+    ),
+    "binary that is no deflate data": ([frame(BINARY, b"\xff" * 20, rsv=RSV1)], 1007),
+    "streams without end": ([frame(TEXT, b"\x03\x00" * 100, rsv=RSV1)], 1007),
+    "reserved bit on a ping": ([frame(PING, rsv=RSV1)], 1002),
+    "reserved bit on a pong": ([frame(PONG, b"x", rsv=RSV1)], 1002),
+    "reserved bit on a close": ([frame(CLOSE, b"\x03\xe8", rsv=RSV1)], 1002),
+    "reserved bit on a ping inside a message": (
+        [frame(TEXT, COMPRESSED[:5], fin=False, rsv=RSV1), frame(PING, rsv=RSV1)],
+        1002,
+    ),
+    "reserved bit on a continuation after nothing": (
+        [frame(TEXT, b"", fin=False), frame(CONTINUATION, COMPRESSED, rsv=RSV1)],
+        1002,
+    ),
+    "a new message after a compressed one of nothing": (
+        [frame(TEXT, b"", fin=False, rsv=RSV1), frame(TEXT, COMPRESSED, rsv=RSV1)],
+        1002,
+    ),
+    "not masked": ([frame(TEXT, COMPRESSED, rsv=RSV1, mask=None)], 1002),
     "reserved bit on a continuation": (
         [frame(TEXT, COMPRESSED[:5], fin=False, rsv=RSV1), frame(CONTINUATION, COMPRESSED[5:], rsv=RSV1)],
         1002,
@@ -190,43 +215,79 @@ async def test_what_is_broken_closes_the_socket_alone(name: str, house: House) -
     await house.empty()
 
 
+async def test_what_follows_data_that_is_not_deflated_is_not_looked_at(house: House) -> None:
+    create = b'{"type":"response.create","model":"simulated","input":"x"}'
+    async with raw_socket(house.url, offering(PLAIN)) as raw:
+        await raw.send(frame(TEXT, b"\xff" * 20, rsv=RSV1) + frame(TEXT, create))
+        assert await raw.outcomes() == ["close 1007", "end"]
+    await house.empty()
+    assert not house.watcher.turns
+    assert house.watcher.sessions[-1].close_code == 1007
+
+
 def zeros(mebibytes: int) -> bytes:
     deflate = zlib.compressobj(9, zlib.DEFLATED, -15)
     return b"".join(deflate.compress(bytes(MIB)) for _ in range(mebibytes)) + deflate.flush(zlib.Z_SYNC_FLUSH)
 
 
-@pytest.mark.parametrize("mebibytes", [2, 16, 256])
-async def test_a_bomb_is_closed_with_1009_and_was_never_whole(mebibytes: int, house: House) -> None:
+BOUNDS = {"limits.frame_bytes": 4 * MIB, "limits.frame_hard_bytes": 8 * MIB}
+
+
+@pytest.mark.parametrize("mebibytes", [9, 256])
+async def test_a_bomb_is_told_of_and_closed_with_1009_and_was_never_whole(mebibytes: int) -> None:
     bomb = zeros(mebibytes)
     assert len(bomb) < mebibytes * KIB * 1.1
-    tracemalloc.start()
-    try:
-        async with raw_socket(house.url, offering(PLAIN)) as raw:
-            await raw.send(frame(TEXT, bomb, rsv=RSV1))
-            assert await raw.outcomes() == ["close 1009", "end"]
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert peak < 2 * (inflating.FREE_BYTES + inflating.TIMES * len(bomb)) + 4 * MIB
-    async with raw_socket(house.url) as raw:
-        await raw.send(frame(TEXT, PROBE))
-        assert await raw.outcomes() == ["lives"]
-    await house.empty()
+    async with open_house("chat", BOUNDS) as house:
+        tracemalloc.start()
+        try:
+            async with raw_socket(house.url, offering(PLAIN)) as raw, house.connect() as client:
+                await raw.send(frame(TEXT, bomb, rsv=RSV1))
+                assert [await raw.outcome() for _ in range(2)] == ["message_too_large", "close 1009"]
+                await raw.send(frame(TEXT, bomb, rsv=RSV1) + close(1009))
+                assert await raw.outcome() == "end"
+                await client.works()
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert peak < 2 * 4 * MIB + 2 * len(bomb) + 4 * MIB
+        await house.empty()
+        assert house.server.gate.accounts.whole.budget.used == 0
 
 
-async def test_what_shrinks_well_within_bounds_is_no_bomb(house: House) -> None:
-    lines = b"".join(b"%d: the same words %d again; " % (number, number * 7919 % 997) for number in range(400_000))
-    compressed = Deflater()(echo(lines))
-    assert len(lines) > 10 * MIB
+async def test_between_the_limits_what_it_inflates_to_is_refused_and_the_next_may_refer_to_it() -> None:
+    async with open_house("chat", BOUNDS) as house, raw_socket(house.url, offering(PLAIN)) as raw:
+        deflate = Deflater()
+        for size, wanted in ((4 * MIB, "echo xxx"), (4 * MIB + 1, "message_too_large"), (8 * MIB, "message_too_large")):
+            await raw.send(frame(TEXT, deflate(echo_of(size)), rsv=RSV1))
+            assert (await raw.outcome()).startswith(wanted)
+        await raw.send(frame(TEXT, deflate(echo_of(100)), rsv=RSV1))
+        assert (await raw.outcome()).startswith("echo xxx")
+        await raw.send(frame(BINARY, deflate(echo_of(100)), rsv=RSV1) + frame(TEXT, deflate(echo_of(99)), rsv=RSV1))
+        assert await raw.outcome() == "unsupported_binary_frame"
+        assert (await raw.outcome()).startswith("echo xxx")
+        await raw.lives()
+
+
+async def test_what_shrinks_a_thousandfold_is_taken_up_to_the_limit_of_any_message(house: House) -> None:
+    compressed = Deflater(level=9)(echo_of(48 * MIB))
+    assert len(compressed) * 900 < 48 * MIB
     async with raw_socket(house.url, offering(PLAIN)) as raw:
         await raw.send(frame(TEXT, compressed, rsv=RSV1))
-        assert (await raw.outcome()).startswith("echo 0: the same")
+        assert len(await raw.outcome()) == len("echo ") + 48 * MIB - ECHO_LEAST
         await raw.lives()
 
 
-async def test_the_first_reserved_bit_of_a_ping_is_let_pass(house: House) -> None:
-    """By aiohttp, where compression was agreed on; without it that is a close with 1002 (`test_frames.py`, 3.6)."""
-    async with raw_socket(house.url, offering(PLAIN)) as raw:
-        await raw.send(frame(PING, rsv=RSV1))
-        assert await raw.outcome() == "pong"
-        await raw.lives()
+async def test_what_a_message_inflates_to_is_memory() -> None:
+    small = {"limits.frame_bytes": 4 * MIB, "limits.frame_hard_bytes": 8 * MIB, "limits.memory_bytes": 8 * MIB}
+    async with open_house("chat", small) as house:
+        budget = house.server.gate.accounts.whole.budget
+        async with raw_socket(house.url, offering(PLAIN)) as raw:
+            deflate = Deflater()
+            with budget.hold(6 * MIB):
+                await raw.send(frame(TEXT, deflate(echo_of(4 * MIB)), rsv=RSV1))
+                assert await raw.outcome() == "server_error"
+            await raw.send(frame(TEXT, deflate(echo_of(4 * MIB)), rsv=RSV1))
+            assert (await raw.outcome()).startswith("echo xxx")
+            await raw.lives()
+        await house.empty()
+        assert budget.used == 0

@@ -306,17 +306,15 @@ MASKING = {
     "mask of ones": Case([frame(TEXT, WHOLE, mask=b"\xff" * 4)], [HEARD, LIVES]),
     "masks that differ": Case([frame(TEXT, A, fin=False, mask=b"abcd"), frame(CONTINUATION, B)], [HEARD, LIVES]),
     "masked wrongly": Case([frame(TEXT, WHOLE, mask=bytes(4))[:6] + b"\xff" * len(WHOLE)], NOT_UTF8),
-    "a length beyond any": Case([b"\x81\xff" + b"\xff" * 8], closed(1009)),
-    "a length beyond the hard limit": Case([b"\x81\xff" + (129 * MIB).to_bytes(8)], closed(1009)),
-    "the same, in a fragment": Case([first(A), b"\x80\xff" + (128 * MIB).to_bytes(8)], closed(1009)),
-}
-
-# What aiohttp's reader lets pass where RFC 6455 asks for a close with 1002. Nothing is taken for what it is not: a mask
-# protects intermediaries from scripts in browsers, and browsers mask.
-LENIENT = {
-    "not masked": Case([frame(TEXT, WHOLE, mask=None)], [HEARD, LIVES]),
-    "ping not masked": Case([frame(PING, b"ping", mask=None)], [PONGED, LIVES]),
-    "data inside a message that has begun with nothing": Case([first(b""), HELLO], [HEARD, LIVES]),
+    "not masked": Case([HELLO, frame(TEXT, WHOLE, mask=None), HELLO], [HEARD, *BROKEN]),
+    "not masked, byte by byte": Case([HELLO, frame(TEXT, WHOLE, mask=None)], [HEARD, *BROKEN], chop=1),
+    "nothing, not masked": Case([frame(TEXT, mask=None)], BROKEN),
+    "ping not masked": Case([frame(PING, b"ping", mask=None)], BROKEN),
+    "pong not masked": Case([frame(PONG, mask=None)], BROKEN),
+    "close not masked": Case([frame(CLOSE, b"\x03\xe8", mask=None)], BROKEN),
+    "the last fragment not masked": Case([first(A), frame(CONTINUATION, B, mask=None)], BROKEN),
+    "data inside a message that has begun with nothing": Case([first(b""), HELLO], BROKEN),
+    "the same, after more of nothing": Case([first(b""), more(b""), PINGED, first(A)], [PONGED, *BROKEN]),
 }
 
 SECTIONS = {
@@ -328,7 +326,6 @@ SECTIONS = {
     "6 UTF-8": UTF8,
     "7 closing": CLOSING,
     "masks and lengths": MASKING,
-    "what is let pass": LENIENT,
 }
 
 
@@ -394,6 +391,60 @@ async def test_9_7_a_thousand_messages(size: int, house: House) -> None:
         await raw.send(frame(TEXT, echo(b"x" * size)) * 1000)
         assert {await raw.outcome() for _ in range(1000)} == {"echo " + "x" * size}
         await raw.lives()
+
+
+LARGE = {"limits.frame_bytes": 64 * KIB, "limits.frame_hard_bytes": 128 * KIB}
+TOO_LARGE = {
+    "whole": [frame(TEXT, b"x" * (128 * KIB + 1))],
+    "in fragments": [first(b"x" * (64 * KIB)), more(b"x" * (64 * KIB)), last(b"x")],
+    "binary": [frame(BINARY, b"x" * (128 * KIB + 1))],
+    "said only": [b"\x81\xff" + (129 * KIB).to_bytes(8) + b"mask"],
+    "said only, beyond any": [b"\x81\xff" + b"\xff" * 8 + b"mask"],
+    "said only, in a fragment": [first(A), b"\x80\xff" + (128 * KIB).to_bytes(8) + b"mask"],
+}
+
+
+@pytest.mark.parametrize("chop", [0, 1021])
+@pytest.mark.parametrize("name", TOO_LARGE)
+async def test_a_message_above_the_hard_limit_is_told_of_then_the_socket_is_closed(name: str, chop: int) -> None:
+    async with open_house("chat", LARGE) as house:
+        async with raw_socket(house.url) as raw, house.connect() as client:
+            await raw.send(HELLO + b"".join(TOO_LARGE[name]), chop=chop)
+            assert [await raw.outcome() for _ in range(3)] == [HEARD, "message_too_large", "close 1009"]
+            await client.works()
+            if "said" not in name:
+                await raw.send(HELLO + close(1009))  # what is no control frame is heard no more
+                assert await raw.outcome() == "end"
+        await house.empty()
+        assert house.watcher.sessions[-1].close_code in (1000, 1009)
+
+
+async def test_between_the_limits_a_message_is_refused_and_the_socket_lives() -> None:
+    async with open_house("chat", LARGE) as house, raw_socket(house.url) as raw:
+        for size, wanted in ((64 * KIB, "echo"), (64 * KIB + 1, "message_too_large"), (128 * KIB, "message_too_large")):
+            await raw.send(frame(TEXT, echo_of(size)))
+            assert (await raw.outcome()).startswith(wanted)
+        await raw.lives()
+
+
+async def test_a_turn_that_runs_ends_with_an_event_before_the_close() -> None:
+    async with open_house("chat", LARGE) as house, raw_socket(house.url) as raw:
+        await raw.send(frame(TEXT, b'{"type":"response.create","model":"simulated","input":"[[stall 1]]"}'))
+        await house.upstream.wait_for(lambda upstream: bool(upstream.requests), 5)
+        await raw.send(TOO_LARGE["whole"][0])
+        heard: list[str] = []
+        while not heard or not heard[-1].startswith("close"):
+            heard.append(await raw.outcome())
+        assert heard[-2:] == ["message_too_large", "close 1009"]
+        assert heard[-3] in ("response.failed", "message_too_large")
+
+
+async def test_what_breaks_the_protocol_is_counted_as_that(house: House) -> None:
+    async with raw_socket(house.url) as raw:
+        await raw.send(frame(TEXT, WHOLE, mask=None))
+        assert await raw.outcomes() == BROKEN
+    await house.empty()
+    assert house.watcher.sessions[-1].close_code == 1002
 
 
 async def test_many_fragments_without_content_are_no_message(house: House) -> None:
