@@ -1,6 +1,7 @@
 """Requests that cannot be read at all: aiohttp's connections, but for what they answer then.
 
-aiohttp answers in plain text and quotes what it could not read. Such a request reaches no route and no middleware.
+aiohttp answers in plain text and quotes what it could not read. Such a request reaches no route and no middleware; one
+whose body turns out to be malformed later has reached a route, which aiohttp does not tell.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import Any
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
-from aiohttp.web_protocol import RequestHandler
+from aiohttp.web_protocol import RequestHandler, _ErrInfo
 from aiohttp.web_request import BaseRequest
 
 from proxy.errors import Kind, LooplineError
@@ -45,6 +46,28 @@ class Connection(RequestHandler):
     def __init__(self, observer: Observer, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._observer = observer
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._messages and isinstance(self._messages[-1][0], _ErrInfo):
+            self._break_off(self._messages[-1][0].exc)
+
+    def _break_off(self, found: BaseException) -> None:
+        """Requests whose bodies cannot be read on hear of it. aiohttp would answer the next request, which there is
+        none, and leave whoever reads a body waiting.
+        """
+        bodies = [payload for _, payload in self._messages]
+        if self._current_request is not None:
+            bodies.append(self._current_request.content)
+        cut = [body for body in bodies if not body.is_eof()]
+        if not cut:
+            return
+        error, _ = unreadable(found)
+        self._messages.pop()
+        self._observer.unreadable("malformed")
+        for body in cut:
+            body.set_exception(error)
+        self.close()
 
     def handle_error(
         self, request: BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None

@@ -11,8 +11,8 @@ from proxy.wire.codec import encode
 
 
 class OperationsRoute:
-    """`render_metrics` gives the exposition text and its content type, `check` raises `LooplineError` for a request that
-    must not see it; `ready` is whether new clients are welcome.
+    """`render_metrics` gives the exposition text and its content type; `check` raises `LooplineError` for a request
+    that must not see it. `ready` is whether new clients are welcome.
 
     Whether the process lives and is ready is told to anybody: who asks (a kubelet, a load balancer) does so by an
     address, and learns nothing that a connection would not tell.

@@ -117,12 +117,12 @@ def bomb(size: int) -> bytes:
 
 
 async def explode(url: str, done: Counter[str], size: int = 256 * MIB) -> None:
-    """A compression bomb; it must be answered with 1009."""
+    """A compression bomb; it must be told of and answered with 1009."""
     async with connection(url, next(_SOURCES)) as raw:
         if await _upgraded(raw, url, "permessage-deflate"):
             await raw.send(bomb(size))
             done["bombs"] += 1
-            done[f"bombs: {await raw.outcome()}"] += 1
+            done[f"bombs: {await raw.outcome()}, {await raw.outcome()}"] += 1
         _reset(raw)
 
 

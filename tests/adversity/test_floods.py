@@ -35,14 +35,14 @@ async def test_sockets_opened_and_left_are_all_gone() -> None:
         await house.upstream.wait_for(lambda upstream: all(r.finished or r.aborted for r in upstream.requests), 5)
 
 
-async def test_bombs_are_closed_with_1009_each() -> None:
+async def test_bombs_are_told_of_and_closed_with_1009_each() -> None:
     async with open_house("chat", SMALL) as house:
 
         async def explode(url: str, done: Counter[str]) -> None:
             await floods.explode(url, done, 16 * floods.MIB)
 
         done = await flood(house, (explode,), each=5)
-        assert done == {"bombs": 50, "bombs: close 1009": 50}
+        assert done == {"bombs": 50, "bombs: message_too_large, close 1009": 50}
         await house.empty()
 
 

@@ -6,12 +6,14 @@ import asyncio
 import re
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from websockets.exceptions import InvalidStatus
 
 from tests.house import BEARER, House, open_house
+from tests.keyed import keyed_house
 
 UPGRADE = {
     "Upgrade": "websocket",
@@ -69,6 +71,43 @@ async def test_names_do_not_matter_once_told_so() -> None:
     async with open_house("chat", {"server.insecure": True}) as house:
         async with house.post({"input": "[[say 1]]"}, headers={"Host": "inside.example"}) as response:
             assert response.status == 200
+
+
+STRANGE = [{"Host": "evil.example"}, {"Origin": "https://evil.example"}, {"Host": "x["}]
+
+
+async def test_the_page_of_another_site_reads_no_metrics(unused_tcp_port: int, tmp_path: Path) -> None:
+    """By a name that it binds to loopback, keys or not, on either port."""
+    for settings in ({}, {"server.admin_port": unused_tcp_port}):
+        async with open_house("chat", settings) as house:
+            url = f"http://127.0.0.1:{house.server.admin_port or house.server.port}"
+            await assert_no_strangers(house, url)
+    async with keyed_house(tmp_path) as (house, _):
+        await assert_no_strangers(house, house.root)
+
+
+async def assert_no_strangers(house: House, url: str) -> None:
+    for headers in STRANGE:
+        async with house.http.get(f"{url}/metrics", headers=headers) as response:
+            assert response.status == 403
+            assert (await response.json())["error"]["code"] == "forbidden"
+            assert response.headers["x-request-id"].startswith("req_")
+        for path in ("/healthz", "/readyz"):  # a kubelet asks by the pod's address
+            async with house.http.get(url + path, headers=headers) as response:
+                assert response.status == 200
+    for headers in ({}, {"Host": "localhost:9"}, {"Host": "[::1]"}):
+        async with house.http.get(f"{url}/metrics", headers=headers) as response:
+            assert response.status == 200
+            assert "loopline_build_info" in await response.text()
+
+
+async def test_metrics_are_there_by_any_name_once_told_so_but_not_for_any_origin() -> None:
+    settings = {"server.insecure": True, "server.allowed_origins": ("https://app.example",)}
+    async with open_house("chat", settings) as house:
+        asked = [({"Host": "inside.example"}, 200), ({"Origin": "https://app.example"}, 200), (STRANGE[1], 403)]
+        for headers, wanted in asked:
+            async with house.http.get(f"{house.root}/metrics", headers=headers) as response:
+                assert response.status == wanted
 
 
 async def test_a_client_without_any_credential_comes_in_where_no_keys_are_set(house: House) -> None:
@@ -226,7 +265,8 @@ async def test_a_large_header_is_taken_and_a_huge_one_refused(house: House) -> N
     async with house.post({"input": "[[say 1]]"}, headers={"x-large": "a" * 60_000}) as response:
         assert response.status == 200
     async with house.post({"input": "[[say 1]]"}, headers={"x-huge": "a" * 70_000}) as response:
-        assert response.status == 400
+        assert response.status == 431
+        assert "limits.header_bytes" in (await response.json())["error"]["message"]
 
 
 async def test_something_that_is_not_http_does_no_harm(house: House) -> None:
