@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from aiohttp import web
 
@@ -19,13 +19,15 @@ _CHUNK_BYTES = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class BodyReader:
-    """Reads bodies of at most `max_bytes`, compressed or not; `max_ratio` bounds how much they may inflate, and
-    `receive_s` how long they may come.
+    """Reads bodies of at most `max_bytes`, compressed or not; `max_ratio` bounds how much they may inflate (0: no
+    further), and `receive_s` how long they may come. Whoever has `turns` inflates a piece: many that inflate take no
+    more of the event loop at a time than one.
     """
 
     max_bytes: int
     max_ratio: int
     receive_s: float
+    turns: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def json(self, request: web.Request, grant: Grant) -> bytes:
         """The body of a request that must hold JSON.
@@ -78,6 +80,7 @@ class BodyReader:
                 continue
             for piece in inflater.feed(chunk):
                 yield piece
-                await asyncio.sleep(0)  # nobody else waits for a body that inflates to much
+                async with self.turns:
+                    await asyncio.sleep(0)
         if inflater is not None:
             inflater.finish()

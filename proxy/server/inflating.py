@@ -39,6 +39,8 @@ class Inflating:
         try:
             async for piece in self._pieces(message):
                 size += len(piece)
+                if size > self._hard_bytes:
+                    raise TooFar
                 refused = refused or self._refusal(size)
                 if refused is None:
                     inflated += piece
@@ -52,8 +54,6 @@ class Inflating:
         return bytes(inflated)
 
     def _refusal(self, size: int) -> LooplineError | None:
-        if size > self._hard_bytes:
-            raise TooFar
         if size > self._frame_bytes:
             allowed = f"the {self._frame_bytes} bytes allowed (limits.frame_bytes)"
             return LooplineError(Kind.MESSAGE_TOO_LARGE, f"The message inflates to more than {allowed}.")

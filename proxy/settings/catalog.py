@@ -12,7 +12,8 @@ from typing import Literal, NamedTuple, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from proxy.settings.model import Endpoint, Says, Settings
+from proxy.settings.model import Endpoint, Settings
+from proxy.settings.types import Says
 
 PREFIX = "LOOPLINE_"
 CONFIG_ENV = PREFIX + "CONFIG"

@@ -14,6 +14,7 @@ import aiohttp
 import pytest
 from backports import zstd
 
+from proxy.tools.simulate import Options
 from tests.house import BEARER, House, open_house
 from tests.wire_client import open_socket
 
@@ -60,9 +61,9 @@ async def test_several_codings_and_broken_ones_are_refused(house: House) -> None
 
 @pytest.mark.parametrize("coding", CODINGS)
 @pytest.mark.parametrize("dialect", ["chat"])
-async def test_a_bomb_costs_nothing(coding: str, dialect: str) -> None:
+async def test_a_bomb_costs_nothing_where_a_ratio_is_set(coding: str, dialect: str) -> None:
     bomb, headers = packed(b" " * (100 * MIB), coding)
-    async with open_house(dialect) as house:
+    async with open_house(dialect, {"limits.inflate_ratio": 100}) as house:
         await post(house, *packed(json.dumps(REQUEST).encode(), coding))
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         before = time.process_time()
@@ -75,6 +76,16 @@ async def test_a_bomb_costs_nothing(coding: str, dialect: str) -> None:
         grown_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak
         assert grown_kib < 64 * 1024
         assert (await post(house, *packed(json.dumps(REQUEST).encode(), coding)))[0] == 200
+
+
+@pytest.mark.parametrize("coding", CODINGS)
+@pytest.mark.parametrize("dialect", ["chat"])
+async def test_what_shrinks_a_thousandfold_is_taken_up_to_the_limit_of_any_body(coding: str, dialect: str) -> None:
+    data = json.dumps({**REQUEST, "instructions": "x" * (8 * MIB)}).encode()
+    body, headers = packed(data, coding)
+    assert len(body) * 500 < len(data)
+    async with open_house(dialect, options=Options(context_tokens=10_000_000)) as house:
+        assert (await post(house, body, headers))[0] == 200
 
 
 @pytest.mark.parametrize("dialect", ["chat"])
