@@ -233,6 +233,7 @@ class _AiohttpSocket:
         self._inflating = inflating
         self._sent_code: int | None = None
         self._given_up = False  # are further messages not to be looked at?
+        self._told = asyncio.Event()  # that a message was too large, and that the socket is closed for it
         self._lingering: asyncio.Event | None = None  # set once the client has closed its side
 
     async def receive(self) -> bytes | None:
@@ -251,6 +252,7 @@ class _AiohttpSocket:
         if message.type is WSMsgType.ERROR and isinstance(message.data, WebSocketError):
             self._sent_code = self._sent_code or message.data.code  # aiohttp would say 1006
         if message.type is WSMsgType.CLOSE and self._lingering is None:
+            self._sent_code = self._sent_code or _answer_to(message.data)
             await self._socket.close(code=_answer_to(message.data), drain=False)
         elif self._lingering is not None:
             self._transport.close()  # or aiohttp would send a close of its own
@@ -269,6 +271,7 @@ class _AiohttpSocket:
                 pass
         self._given_up = True
         self._watched.refuse()
+        await self._told.wait()  # first of all, even if the client's close is the next thing that came
         return None
 
     def _fail(self, code: int) -> None:
@@ -280,7 +283,7 @@ class _AiohttpSocket:
 
     def write(self, data: bytes) -> None:
         # Nothing may follow a close frame, ours or the answer to the client's.
-        if not (self._socket.closed or self._lingering or self._transport.is_closing()):
+        if not (self._socket.closed or self._lingering is not None or self._transport.is_closing()):
             self._transport.write(data)
 
     @property
@@ -317,6 +320,7 @@ class _AiohttpSocket:
         """
         self.write(frame)
         self._lingering = asyncio.Event()
+        self._told.set()
         await self._lingering.wait()
 
     def abort(self) -> None:

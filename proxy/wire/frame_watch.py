@@ -10,8 +10,8 @@ _MASKED, _LENGTH = 0x80, 0x7F
 _LENGTH_BYTES = {126: 2, 127: 8}
 # All reserved bits: whoever parses this closes with 1002, once what came before it has been served.
 _BREAKS = b"\xf0\x80"
-# The end of a message that has begun, and a message of nothing.
-_ENDS, _NOTHING = b"\x80\x80mask", b"\x81\x80mask"
+# The end of a message that has begun, a message of nothing, a close that says nothing.
+_ENDS, _NOTHING, _CLOSES = b"\x80\x80mask", b"\x81\x80mask", b"\x88\x80mask"
 _CLOSE = 8
 
 
@@ -28,7 +28,7 @@ class FrameWatch:
 
     `bytes` have come of the message that is not whole yet, headers included. `contents` has an entry for each message
     that the parser was handed, in order. One that is larger than `max_bytes` ends there and is `CUT`, `too_large` is
-    true, and from then on nothing but a close is handed on. A frame costs a few steps, however long.
+    true, and from then on nothing is handed on but that the client closes. A frame costs a few steps, however long.
     """
 
     __slots__ = (
@@ -92,12 +92,13 @@ class FrameWatch:
         first, code = header[0], header[1] & _LENGTH
         width = _LENGTH_BYTES.get(code, 0)
         self._left = int.from_bytes(header[2 : 2 + width]) if width else code
-        self._skip = False
+        self._skip = self.too_large
+        if self.too_large:
+            return _CLOSES if first & _OPCODE == _CLOSE else b""
         if not header[1] & _MASKED:
             return self._break()
         if first & _CONTROL:
-            self._skip = self.too_large and first & _OPCODE != _CLOSE
-            return b"" if self._skip else header
+            return header
         begins = bool(first & _OPCODE)
         if begins and self._open:
             return self._break()
@@ -107,9 +108,8 @@ class FrameWatch:
         first, continues = header[0], self._open
         self._open = not first & _FIN
         self._size = self._left + (self._size if continues else 0)
-        self._skip = self.too_large or self._size > self.max_bytes
-        if self._skip:
-            return b"" if self.too_large else self._cut(continues)
+        if self._size > self.max_bytes:
+            return self._cut(continues)
         if not begins:
             return header
         deflated = bool(self._deflate and first & _RSV1)
@@ -117,7 +117,7 @@ class FrameWatch:
         return bytes((first & ~_RSV1,)) + header[1:] if deflated else header
 
     def _cut(self, continues: bool) -> bytes:
-        self.too_large = True
+        self.too_large = self._skip = True
         if continues:
             self.contents.pop()
         self.contents.append(Content.CUT)

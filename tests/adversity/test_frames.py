@@ -413,10 +413,17 @@ async def test_a_message_above_the_hard_limit_is_told_of_then_the_socket_is_clos
             assert [await raw.outcome() for _ in range(3)] == [HEARD, "message_too_large", "close 1009"]
             await client.works()
             if "said" not in name:
-                await raw.send(HELLO + close(1009))  # what is no control frame is heard no more
+                await raw.send(HELLO + PINGED + frame(TEXT, WHOLE, mask=None) + close(1016))  # heard no more
                 assert await raw.outcome() == "end"
         await house.empty()
-        assert house.watcher.sessions[-1].close_code in (1000, 1009)
+        codes = {session.close_code for session in house.watcher.sessions}
+        assert codes == {1000, 1009}
+
+
+async def test_it_is_told_of_even_where_the_client_closes_at_once() -> None:
+    async with open_house("chat", LARGE) as house, raw_socket(house.url) as raw:
+        await raw.send(TOO_LARGE["whole"][0] + close(1000))
+        assert await raw.outcomes() == ["message_too_large", "close 1009", "end"]
 
 
 async def test_between_the_limits_a_message_is_refused_and_the_socket_lives() -> None:

@@ -126,7 +126,7 @@ def test_the_first_reserved_bit_stays_where_it_says_nothing_of_compression() -> 
     assert FrameWatch(MOST).feed(sent) == sent
 
 
-ENDS, NOTHING = b"\x80\x80mask", b"\x81\x80mask"
+ENDS, NOTHING, CLOSES = b"\x80\x80mask", b"\x81\x80mask", b"\x88\x80mask"
 
 
 @pytest.mark.parametrize("step", [1, 7, 10_000])
@@ -135,8 +135,8 @@ def test_a_message_that_is_too_large_ends_there_and_nothing_but_a_close_follows(
     begun = frame(TEXT, 1000) + frame(TEXT, 600, fin=False) + frame(PING, 2)
     assert chopped(watch, begun, step) == begun
     assert not watch.too_large
-    handed = chopped(watch, frame(MORE, 401) + frame(PONG, 1) + frame(TEXT, 5) + frame(CLOSE, 2) + frame(PING, 1), step)
-    assert handed == ENDS + frame(CLOSE, 2)
+    after = frame(PONG, 1) + frame(TEXT, 5) + frame(PING, 1, masked=False) + frame(CLOSE, 1) + frame(PING, 1)
+    assert chopped(watch, frame(MORE, 401) + after, step) == ENDS + CLOSES
     assert list(watch.contents) == [Content.PLAIN, Content.CUT]
     assert watch.too_large
     assert not watch.broken
