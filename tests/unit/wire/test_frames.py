@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from websockets.frames import Frame, Opcode
 from websockets.protocol import CLIENT, OPEN, Protocol
 
-from proxy.wire.frames import FRAGMENT_BYTES
+from proxy.wire.frames import FRAGMENT_BYTES, close_frame
 from proxy.wire.frames import frames as made
 
 BORDERS = [
@@ -74,3 +74,11 @@ def test_a_length_is_written_in_its_shortest_form() -> None:
 @settings(deadline=None, max_examples=40)
 def test_many_messages_in_one_write_stay_apart(payloads: list[bytes]) -> None:
     assert messages(framed(*payloads)) == payloads
+
+
+def test_a_close_has_its_code_and_as_much_of_its_reason_as_there_is_room_for() -> None:
+    assert close_frame(1007) == b"\x88\x02\x03\xef"
+    assert close_frame(1009, "too large") == b"\x88\x0b\x03\xf1too large"
+    long = close_frame(1000, "é" * 100)
+    assert len(long) <= 2 + 125
+    assert long[4:].decode() == "é" * 61
