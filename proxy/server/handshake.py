@@ -29,6 +29,8 @@ def refused_handshake(request: web.Request) -> web.Response | None:
     """The answer to an upgrade that cannot be one; None where it can. Raises `LooplineError` (invalid_request)."""
     if request.version < HttpVersion11:
         raise _bad("A WebSocket needs HTTP/1.1.")
+    if request.body_exists:  # it may still be on its way, and what of it is no frame?
+        raise _bad("A request for a WebSocket has no body.")
     tokens = {token.strip().lower() for value in request.headers.getall("Connection", ()) for token in value.split(",")}
     if "upgrade" not in tokens:
         raise _bad("A WebSocket needs the header 'Connection: Upgrade'.")

@@ -170,7 +170,7 @@ class _Watched(asyncio.Protocol):
             self._early += data
             return
         handed = self.watch.feed(data)
-        if self.watch.begun and not self.watch.too_large:
+        if self.watch.begun and not self.watch.deaf:
             self._held.set(self.watch.bytes)
             if self._timer is None:
                 self._timer = asyncio.get_running_loop().call_later(self._receive_s, self._late)
@@ -180,12 +180,9 @@ class _Watched(asyncio.Protocol):
             self._protocol.data_received(handed)
 
     def refuse(self) -> None:
-        """A message is larger than what a socket lives through: nothing of what follows is taken."""
-        self.watch.too_large = True
-        self._quiet()
+        """A message is larger than what a socket lives through."""
         allowed = f"the {self.watch.max_bytes} bytes after which a socket is closed (limits.frame_hard_bytes)"
-        assert self._dismiss is not None
-        self._dismiss(LooplineError(Kind.MESSAGE_TOO_LARGE, f"A message is larger than {allowed}."))
+        self._end(LooplineError(Kind.MESSAGE_TOO_LARGE, f"A message is larger than {allowed}."))
 
     def eof_received(self) -> bool | None:
         self._protocol.eof_received()
@@ -215,8 +212,14 @@ class _Watched(asyncio.Protocol):
 
     def _late(self) -> None:
         message = f"A message was not there within {self._receive_s:g} s (server.receive_s)."
+        self._end(LooplineError(Kind.SLOW_SENDER, message))
+
+    def _end(self, error: LooplineError) -> None:
+        """The client is told, and nothing of what it still sends is taken."""
+        self.watch.deaf = True
+        self._quiet()
         assert self._dismiss is not None
-        self._dismiss(LooplineError(Kind.SLOW_SENDER, message))
+        self._dismiss(error)
 
 
 class _AiohttpSocket:
@@ -233,7 +236,7 @@ class _AiohttpSocket:
         self._inflating = inflating
         self._sent_code: int | None = None
         self._given_up = False  # are further messages not to be looked at?
-        self._told = asyncio.Event()  # that a message was too large, and that the socket is closed for it
+        self._told = asyncio.Event()  # why the socket is closed
         self._lingering: asyncio.Event | None = None  # set once the client has closed its side
 
     async def receive(self) -> bytes | None:
@@ -307,7 +310,7 @@ class _AiohttpSocket:
         try:
             async with asyncio.timeout(_CLOSE_TIMEOUT_S):
                 await self.drained()
-                if self._watched.watch.too_large:
+                if self._watched.watch.deaf:
                     await self._linger(close_frame(code, reason))
                 else:
                     await self._socket.close(code=code, message=reason.encode(), drain=False)
@@ -319,6 +322,7 @@ class _AiohttpSocket:
         read why.
         """
         self.write(frame)
+        self._given_up = True
         self._lingering = asyncio.Event()
         self._told.set()
         await self._lingering.wait()

@@ -27,19 +27,20 @@ class FrameWatch:
     """Stands before a parser that knows nothing of compression and lets some breaks of the protocol pass.
 
     `bytes` have come of the message that is not whole yet, headers included. `contents` has an entry for each message
-    that the parser was handed, in order. One that is larger than `max_bytes` ends there and is `CUT`, `too_large` is
-    true, and from then on nothing is handed on but that the client closes. A frame costs a few steps, however long.
+    that the parser was handed, in order. One that is larger than `max_bytes` ends there and is `CUT`. Once `deaf`, by
+    that or because it is told so, it hands on no frame that begins, but that the client closes. A frame costs a few
+    steps, however long.
     """
 
     __slots__ = (
-        *("broken", "bytes", "contents", "max_bytes", "too_large"),
+        *("broken", "bytes", "contents", "deaf", "max_bytes"),
         *("_deflate", "_left", "_open", "_rest", "_size", "_skip"),
     )
 
     def __init__(self, max_bytes: int, *, deflate: bool = False) -> None:
         self.bytes = 0
         self.contents: deque[Content] = deque()
-        self.too_large = False
+        self.deaf = False
         self.broken = False
         self.max_bytes = max_bytes
         self._deflate = deflate  # was permessage-deflate agreed on?
@@ -92,8 +93,8 @@ class FrameWatch:
         first, code = header[0], header[1] & _LENGTH
         width = _LENGTH_BYTES.get(code, 0)
         self._left = int.from_bytes(header[2 : 2 + width]) if width else code
-        self._skip = self.too_large
-        if self.too_large:
+        self._skip = self.deaf
+        if self.deaf:
             return _CLOSES if first & _OPCODE == _CLOSE else b""
         if not header[1] & _MASKED:
             return self._break()
@@ -117,7 +118,7 @@ class FrameWatch:
         return bytes((first & ~_RSV1,)) + header[1:] if deflated else header
 
     def _cut(self, continues: bool) -> bytes:
-        self.too_large = self._skip = True
+        self.deaf = self._skip = True
         if continues:
             self.contents.pop()
         self.contents.append(Content.CUT)

@@ -426,6 +426,18 @@ async def test_it_is_told_of_even_where_the_client_closes_at_once() -> None:
         assert await raw.outcomes() == ["message_too_large", "close 1009", "end"]
 
 
+async def test_a_slow_sender_is_told_while_it_still_sends() -> None:
+    """A connection that is closed at once would be reset, and what was said before lost with it."""
+    async with open_house("chat", {"server.receive_s": 0.2}) as house, raw_socket(house.url) as raw:
+        message = frame(TEXT, echo_of(100_000))
+        await raw.send(message[:1000])
+        assert await raw.outcome() == "request_timeout"
+        await raw.send(message[1000:] + HELLO + close(1008))
+        assert await raw.outcomes() == ["close 1008", "end"]
+        await house.empty()
+        assert house.watcher.sessions[-1].close_code == 1008
+
+
 async def test_between_the_limits_a_message_is_refused_and_the_socket_lives() -> None:
     async with open_house("chat", LARGE) as house, raw_socket(house.url) as raw:
         for size, wanted in ((64 * KIB, "echo"), (64 * KIB + 1, "message_too_large"), (128 * KIB, "message_too_large")):

@@ -58,7 +58,7 @@ def test_it_knows_after_every_byte_what_is_whole_and_hands_on_all(
             assert watch.bytes == (at if at < len(message) else 0)
     assert handed == b"".join(message for message, _ in sent)
     assert not watch.broken
-    assert not watch.too_large
+    assert not watch.deaf
 
 
 def test_messages_that_come_together_leave_only_what_is_not_whole() -> None:
@@ -134,11 +134,11 @@ def test_a_message_that_is_too_large_ends_there_and_nothing_but_a_close_follows(
     watch = FrameWatch(1000)
     begun = frame(TEXT, 1000) + frame(TEXT, 600, fin=False) + frame(PING, 2)
     assert chopped(watch, begun, step) == begun
-    assert not watch.too_large
+    assert not watch.deaf
     after = frame(PONG, 1) + frame(TEXT, 5) + frame(PING, 1, masked=False) + frame(CLOSE, 1) + frame(PING, 1)
     assert chopped(watch, frame(MORE, 401) + after, step) == ENDS + CLOSES
     assert list(watch.contents) == [Content.PLAIN, Content.CUT]
-    assert watch.too_large
+    assert watch.deaf
     assert not watch.broken
 
 
@@ -147,3 +147,12 @@ def test_one_that_is_too_large_from_its_first_frame_on_is_nothing(large: bytes) 
     watch = FrameWatch(1000)
     assert watch.feed(frame(TEXT, 5) + large) == frame(TEXT, 5) + NOTHING
     assert list(watch.contents) == [Content.PLAIN, Content.CUT]
+
+
+def test_once_told_to_be_deaf_it_hands_on_what_has_begun_and_a_close() -> None:
+    watch = FrameWatch(1000)
+    whole = frame(TEXT, 50)
+    handed = watch.feed(whole[:20])
+    watch.deaf = True
+    handed += watch.feed(whole[20:] + frame(TEXT, 5) + frame(PING, 1) + frame(CLOSE, 2))
+    assert handed == whole + CLOSES
