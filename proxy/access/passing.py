@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Protocol
 
@@ -16,7 +16,26 @@ _STR = msgspec.json.Decoder(str)
 # A key that is written with escapes, or twice, could be one model here and another upstream.
 _PLAIN_KEY = b'"model"'
 _ESCAPED = re.compile(rb"\\u006", re.IGNORECASE)
+# Another charset makes other members of the same bytes.
+_JSON_TYPE = re.compile(r'application/json\s*(?:;\s*charset="?utf-8"?\s*)?', re.IGNORECASE)
 _SAFE_PATH = re.compile(r"[A-Za-z0-9/_~.-]*")
+# Headers that some server believes more than what was checked, and what it takes from them. A hyphen stands for an
+# underscore too: CGI and WSGI make one of both.
+_OVERRIDES: Mapping[str, str] = {
+    "x-original-url": "the target: Symfony, Zend and Laminas, as from IIS",
+    "x-rewrite-url": "the target: the same, as from ISAPI_Rewrite",
+    "x-original-uri": "the target: ingress controllers and their authorizers",
+    "x-forwarded-uri": "the target: Traefik and Caddy, and what is behind them",
+    "x-forwarded-path": "the target: API gateways",
+    "x-forwarded-prefix": "what stands before the path: Spring, ASP.NET, Starlette behind Traefik",
+    "x-forwarded-method": "the method: Traefik and Caddy",
+    "x-envoy-original-path": "the target: Envoy",
+    "x-http-method": "the method: OData",
+    "x-http-method-override": "the method: Rails, Express, Spring, Google's APIs",
+    "x-method-override": "the method: IBM's servers",
+}
+# With an underscore they are headers of their own here, and to some servers the ones that say how a body is read.
+_ABOUT_BODIES = ("content_", "transfer_")
 
 
 class Allowed(Protocol):
@@ -29,6 +48,16 @@ class Allowed(Protocol):
     def allows(self, model: str) -> bool:
         """May it ask for a model of this name?"""
         ...
+
+
+def is_plain_json(content_type: str) -> bool:
+    """Is it a Content-Type that every server reads as JSON in UTF-8?"""
+    return _JSON_TYPE.fullmatch(content_type.strip()) is not None
+
+
+def overrides(name: str) -> bool:
+    """Could a header of this lower-case name have another request read than the one that was checked?"""
+    return name.replace("_", "-") in _OVERRIDES or name.startswith(_ABOUT_BODIES)
 
 
 def check_path(path: str, patterns: Sequence[str]) -> None:

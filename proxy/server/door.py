@@ -11,7 +11,7 @@ from aiohttp import web
 
 from proxy.access.forwarded import FORWARDED_HEADERS, TrustedProxies
 from proxy.access.gate import Gate, Grant
-from proxy.access.keys import PREFIX
+from proxy.access.keys import holds_key
 from proxy.access.tenants import check_host, check_origin
 from proxy.errors import Kind, LooplineError, kind_of
 from proxy.session.services import Caller
@@ -134,7 +134,7 @@ def request_id(request: web.Request) -> str:
     """The client's id of its request where that is a sane one, else one of ours; the same each time."""
     if _REQUEST_ID not in request:
         given = request.headers.get("x-request-id", "")
-        sane = _SANE_ID.match(given) and PREFIX not in given
+        sane = _SANE_ID.match(given) and not holds_key(given)
         request[_REQUEST_ID] = given if sane else "req_" + secrets.token_hex(12)
     return request[_REQUEST_ID]
 

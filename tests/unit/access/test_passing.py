@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from proxy.access.passing import check_path, checked_json
+from proxy.access.passing import check_path, checked_json, is_plain_json, overrides
 from proxy.errors import Kind, LooplineError
 from proxy.settings import Passthrough
 
@@ -111,3 +111,37 @@ def test_bodies_that_are_refused(body: bytes, kind: Kind) -> None:
 
 def test_a_key_for_every_model() -> None:
     assert checked_json(b'{"model":"any"}', Key(models=None), resolve) == b'{"model":"any"}'
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["x-original-url", "x-rewrite-url", "x-http-method-override", "x-method-override", "x-http-method",
+     "x_http_method_override", "x-http_method-override", "x-forwarded-prefix", "content_type", "content_length",
+     "content_encoding", "transfer_encoding"],
+)  # fmt: skip
+def test_headers_that_some_server_believes_more_than_what_was_checked(name: str) -> None:
+    assert overrides(name)
+
+
+@pytest.mark.parametrize(
+    "name", ["content-type", "content-length", "accept", "openai-beta", "session_id", "x-stainless-lang", "user-agent"]
+)
+def test_headers_that_stay(name: str) -> None:
+    assert not overrides(name)
+
+
+@pytest.mark.parametrize(
+    "content_type",
+    ["application/json", "Application/JSON", "application/json; charset=utf-8", 'application/json;charset="UTF-8" '],
+)
+def test_json_that_everybody_reads_alike(content_type: str) -> None:
+    assert is_plain_json(content_type)
+
+
+@pytest.mark.parametrize(
+    "content_type",
+    ["", "text/json", "application/json; charset=utf-7", "application/json; charset=utf-16", "application/jsonp",
+     "application/json, text/plain", "application/json; charset=utf-8; charset=utf-7", "application/json; boundary=a"],
+)  # fmt: skip
+def test_json_that_somebody_reads_otherwise(content_type: str) -> None:
+    assert not is_plain_json(content_type)
