@@ -140,6 +140,7 @@ class Gate:
         quota = Quota(
             connections=own.connections or each.connections,
             turns=own.turns or each.turns,
+            background_turns=own.background_turns or each.background_turns,
             requests_per_minute=own.requests_per_minute or each.requests_per_minute,
             tokens_per_minute=own.tokens_per_minute or each.tokens_per_minute,
             memory_bytes=each.memory_bytes,

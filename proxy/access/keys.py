@@ -44,6 +44,7 @@ class KeyLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     history_bytes: int = 0
     frame_bytes: int = 0
     tools: int = 0
+    background_turns: int = 0
 
 
 class Key(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -73,10 +73,11 @@ class ResponsesRoute:
             bytes_in=create.size,
         )
         turn = Turn(self._services, caller, create, NoHolder(), record)
-        lease = caller.grant.account.begin_turn(create.size, self._services.clock())
-        follower = _Follower(Held(caller.grant.account.budget))
+        account = caller.grant.account
+        lease = account.begin_turn(create.size, self._services.clock(), background=create.background)
+        follower = _Follower(Held(account.budget))
         if create.background:
-            running = self._backgrounds.start(caller.tenant, response, turn, lease)
+            running = self._backgrounds.start(caller, response, turn, lease)
             running.subscribe(follower)
         else:
             running = self._registry.start(response, turn.run, follower, lease)

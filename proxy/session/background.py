@@ -1,7 +1,7 @@
 """Turns that nobody needs to wait for: `background: true`.
 
-Such a turn has a subscriber of its own that stays to its end, so that it outlives the request that began it. While it
-runs it is found here, afterwards in the store, however it ended.
+Such a turn has a subscriber of its own that stays to its end, so that it outlives the request that began it, but not
+the key that began it. While it runs it is found here, afterwards in the store, however it ended.
 """
 
 from __future__ import annotations
@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from proxy.access.accounts import Lease
+from proxy.access.gate import Grant
 from proxy.errors import Kind, LooplineError
 from proxy.session.registry import Registry, RunningTurn
+from proxy.session.services import Caller
 from proxy.session.turn import Turn
 
 _Key = tuple[str, str]
@@ -21,8 +23,9 @@ class Background:
 
     congested = False
 
-    def __init__(self, turn: Turn, forget: Callable[[], None]) -> None:
+    def __init__(self, turn: Turn, grant: Grant, forget: Callable[[], None]) -> None:
         self.turn = turn
+        self.grant = grant
         self.running: RunningTurn | None = None
         self._forget = forget
 
@@ -40,32 +43,19 @@ class Background:
 
 
 class Backgrounds:
-    """The background turns that run, by tenant and response id; at most `limit`."""
+    """The background turns that run, by tenant and response id."""
 
-    def __init__(self, registry: Registry, limit: int) -> None:
+    def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        self._limit = limit
         self._running: dict[_Key, Background] = {}
 
     def __len__(self) -> int:
         return len(self._running)
 
-    def start(self, tenant: str, response: str, turn: Turn, lease: Lease) -> RunningTurn:
-        """Run a turn, whose end releases the lease.
-
-        Raises `LooplineError`: queue_full where too many run, shutting_down.
-        """
-        if len(self._running) >= self._limit:
-            lease.release()
-            raise LooplineError(
-                Kind.QUEUE_FULL,
-                f"{self._limit} responses run in the background already (limits.background_turns); "
-                "wait for one to end, or leave 'background' out.",
-                param="background",
-                retry_after_s=5,
-            )
-        key = (tenant, response)
-        background = Background(turn, lambda: self._forget(key))
+    def start(self, caller: Caller, response: str, turn: Turn, lease: Lease) -> RunningTurn:
+        """Run a turn, whose end releases the lease. Raises `LooplineError` (shutting_down)."""
+        key = (caller.tenant, response)
+        background = Background(turn, caller.grant, lambda: self._forget(key))
         background.running = running = self._registry.start(response, turn.run, background, lease)
         self._running[key] = background
         return running
@@ -82,6 +72,17 @@ class Backgrounds:
         background.running.cancel(LooplineError(Kind.CANCELLED, "The response was cancelled."))
         await background.running.over()
         return True
+
+    def end_revoked(self) -> None:
+        """End those whose key counts no longer; other keys of the tenant find them failed."""
+        for background in tuple(self._running.values()):
+            try:
+                background.grant.check()
+            except LooplineError:
+                if background.running is not None:
+                    background.running.cancel(
+                        LooplineError(Kind.UNAUTHORIZED, "The key that began this response was revoked or has expired.")
+                    )
 
     def end_all(self) -> None:
         """The server stops: whoever polls finds them failed."""

@@ -17,11 +17,13 @@ from tests.wire_client import WireClient
 SLOW = Options(tokens_per_s=20.0)
 
 
-async def poll(house: House, response: str, until: str, timeout_s: float = 10.0) -> dict[str, Any]:
+async def poll(
+    house: House, response: str, until: str, timeout_s: float = 10.0, headers: dict[str, str] | None = None
+) -> dict[str, Any]:
     """Ask until the response has a status."""
     async with asyncio.timeout(timeout_s):
         while True:
-            status, shown = await ask(house, "GET", response)
+            status, shown = await ask(house, "GET", response, headers)
             assert status == 200
             if shown["status"] == until:
                 found: dict[str, Any] = shown

@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from multidict import CIMultiDict
 from yarl import URL
 
+from proxy.access.keys import KeyLimits
 from tests.house import BEARER, House, house_before, open_house
 from tests.integration.test_background import poll
 from tests.integration.test_passing_with_keys import FILE, FORM, LAST, MODEL, answer, posts
@@ -166,6 +170,56 @@ async def test_one_too_many_in_the_background_takes_nothing() -> None:
         await ask(house, "POST", f"{begun}/cancel")
         assert (await poll(house, begun, "cancelled"))["id"] == begun
         assert (whole.turns, whole.budget.used) == (0, 0)
+
+
+async def begin(house: House, token: str, text: str = "[[stall 1]]") -> tuple[int, dict[str, Any]]:
+    """Ask for a response in the background: the status, and the body."""
+    members = {"input": text, "background": True}
+    async with house.post(members, headers=bearer(token)) as response:
+        return response.status, await response.json()
+
+
+@pytest.mark.parametrize("ended_by", ["revoked", "expired"])
+async def test_what_runs_in_the_background_ends_with_its_key(ended_by: str, tmp_path: Path) -> None:
+    async with keyed_house(tmp_path) as (house, ring):
+        token = ring.make("alice", tenant="team", expires=timedelta(days=1))
+        colleague = bearer(ring.make("bob", tenant="team"))
+        _, begun = await begin(house, token)
+        carol = ring.make("carol")
+        _, other = await begin(house, carol)
+        if ended_by == "revoked":
+            ring.revoke("alice")
+        else:
+            house.server.gate._wall = lambda: time.time() + 2 * 24 * 3600
+        failed = await poll(house, begun["id"], "failed", headers=colleague)
+        assert "revoked or has expired" in failed["error"]["message"]
+        assert (failed["output"], failed["usage"]) == ([], None)
+        assert [turn.error for turn in house.watcher.turns] == ["unauthorized"]
+        assert len(house.server.backgrounds) == 1, "those of other keys go on"
+        assert house.server.gate.accounts.whole.background_turns == 1
+        await ask(house, "POST", f"{other['id']}/cancel", bearer(carol))
+        await house.aborted()
+        assert house.server.gate.accounts.whole.background_turns == 0
+
+
+async def test_responses_in_the_background_are_counted_by_key(tmp_path: Path) -> None:
+    async with keyed_house(tmp_path, {"access.background_turns": 1, "limits.background_turns": 3}) as (house, ring):
+        alice, bob = ring.make("alice"), ring.make("bob", limits=KeyLimits(background_turns=2))
+        status, first = await begin(house, alice)
+        assert status == 200
+        status, body = await begin(house, alice)
+        assert (status, body["error"]["code"], body["error"]["param"]) == (429, "rate_limit_exceeded", "background")
+        assert "access.background_turns" in body["error"]["message"]
+        second, third = [(await begin(house, bob))[1]["id"] for _ in range(2)]
+        assert "access.background_turns" in (await begin(house, bob))[1]["error"]["message"]
+        assert "limits.background_turns" in (await begin(house, ring.make("carol")))[1]["error"]["message"]
+        async with house.post({"input": "x"}, headers=bearer(alice)) as response:
+            assert response.status == 200, "what is waited for is not counted"
+        await ask(house, "POST", f"{first['id']}/cancel", bearer(alice))
+        status, fourth = await begin(house, alice)
+        assert status == 200
+        for token, running in ((bob, second), (bob, third), (alice, fourth["id"])):
+            assert (await ask(house, "POST", f"{running}/cancel", bearer(token)))[0] == 200
 
 
 async def test_requests_a_minute_are_those_of_every_route(tmp_path: Path) -> None:
