@@ -195,8 +195,16 @@ class Loopline:
             receive_s=settings.server.receive_s,
         )
         bodies = BodyReader(settings.limits.frame_bytes, settings.limits.inflate_ratio, settings.server.receive_s)
-        self.backgrounds = Backgrounds(self.registry)
-        stored = StoredRoute(services, self.backgrounds, door, bodies, limits, stall_s=settings.server.client_stall_s)
+        self.backgrounds = Backgrounds(self.registry, services.clock)
+        stored = StoredRoute(
+            services,
+            self.backgrounds,
+            door,
+            bodies,
+            limits,
+            stall_s=settings.server.client_stall_s,
+            keepalive_s=settings.server.keepalive_s,
+        )
         self.responses = ResponsesRoute(
             services,
             self.registry,
