@@ -26,6 +26,7 @@ from proxy.server.passthrough import PassthroughRoute
 from proxy.server.responses import ResponsesRoute
 from proxy.server.stored import StoredRoute
 from proxy.server.tls import Certificate
+from proxy.server.unreadable import Runner
 from proxy.server.websocket import WebSocketRoute
 from proxy.session.background import Backgrounds
 from proxy.session.registry import Registry
@@ -133,7 +134,7 @@ class Loopline:
         if self.keys is not None:
             watching = self.tasks.spawn(_follow(self.keys, self.backgrounds), "follow the file of keys")
             stack.callback(watching.cancel)
-        runner = web.AppRunner(
+        runner = Runner(
             app,
             access_log=None,
             logger=http_logger(),

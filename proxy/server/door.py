@@ -109,8 +109,12 @@ _SAFE = {
 
 async def make_safe(_request: web.Request, response: web.StreamResponse) -> None:
     """Headers for browsers on every answer of ours; one that is passed on, or that switches, stays as it is."""
-    if response.status == 101 or isinstance(response, Untouched):
-        return
+    if response.status != 101 and not isinstance(response, Untouched):
+        stay_safe(response)
+
+
+def stay_safe(response: web.StreamResponse) -> None:
+    """Give one answer those headers."""
     for name, value in _SAFE.items():
         response.headers.setdefault(name, value)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 
 import pytest
@@ -143,7 +144,12 @@ async def test_what_could_be_cut_differently_is_refused_with_what_follows(name: 
         await raw.send(REFUSED[name] + SMUGGLED)
         heard = await raw.ended()
     assert heard == b"" or heard.startswith((b"HTTP/1.1 400 ", b"HTTP/1.0 400 ", b"HTTP/1.1 413 ")), heard[:200]
-    assert heard.count(b"\r\nServer:") <= 1, heard
+    assert heard.count(b"HTTP/1.") <= 1, heard
+    if heard:
+        head, _, body = heard.partition(b"\r\n\r\n")
+        assert re.search(rb"\r\nx-request-id: req_[0-9a-f]{24}\r\n", head, re.IGNORECASE), head
+        assert b"\r\nX-Content-Type-Options: nosniff\r\n" in head
+        assert json.loads(body)["error"].keys() == {"message", "type", "param", "code"}
     assert not house.upstream.requests
     async with house.connect() as client:
         await client.works()
