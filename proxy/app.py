@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 
 import structlog
@@ -19,7 +19,7 @@ from proxy.access.keys import BadKey
 from proxy.access.sealing import Sealer
 from proxy.models.catalog import Names
 from proxy.server.body import BodyReader
-from proxy.server.door import Door, answer_errors, make_safe, name_request
+from proxy.server.door import Door, Handler, answer_errors, make_safe, name_request
 from proxy.server.models import ModelsRoute
 from proxy.server.operations import OperationsRoute
 from proxy.server.passthrough import PassthroughRoute
@@ -237,17 +237,17 @@ class Loopline:
         app.router.add_get("/v1/models/{name:.+}", models.handle_one)
         app.router.add_get("/healthz", self.operations.health)
         if not settings.server.admin_port:
-            self._add_operations(app)
+            self._add_operations(app, door.keeps_sites_out)
         return app
 
-    def _add_operations(self, app: web.Application) -> None:
+    def _add_operations(self, app: web.Application, guarded: Callable[[Handler], Handler] = lambda each: each) -> None:
         app.router.add_get("/readyz", self.operations.readiness)
         # Keys guard what clients use. Numbers about everybody's use are not for strangers, who may come to a port that
         # keys alone protect: server.admin_port has them.
         server = self.settings.server
         exposed = bool(server.trusted_proxies) or not (server.insecure or is_loopback(server.host))
         if server.admin_port or not exposed:
-            app.router.add_get("/metrics", self.operations.metrics)
+            app.router.add_get("/metrics", guarded(self.operations.metrics))
 
     async def _start_admin(self, stack: AsyncExitStack) -> None:
         app = web.Application()

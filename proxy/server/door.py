@@ -25,6 +25,10 @@ _REQUEST_ID, _BEGUN = web.RequestKey("request_id", str), web.RequestKey("begun",
 _GRANT = web.RequestKey("loopline.grant", Grant)
 
 
+# By WebSocket a message of ours that is too large is told with a 400.
+_STATUS_BY_HTTP = {Kind.MESSAGE_TOO_LARGE: 413}
+
+
 @dataclass(frozen=True, slots=True)
 class Door:
     """The rules at the entrance."""
@@ -33,6 +37,16 @@ class Door:
     allowed_origins: frozenset[str]
     gate: Gate
     proxies: TrustedProxies = field(default_factory=TrustedProxies)
+
+    def keeps_sites_out(self, handler: Handler) -> Handler:
+        """The handler, for no page of another site: what needs no key is guarded by this alone."""
+
+        async def guarded(request: web.Request) -> web.StreamResponse:
+            check_host(request.headers.get("Host"), insecure=self.insecure)
+            check_origin(request.headers.get("Origin"), self.allowed_origins)
+            return await handler(request)
+
+        return guarded
 
     def admit(self, request: web.Request) -> Caller:
         """The caller, without any key of ours among its headers. Raises `LooplineError` (forbidden, unauthorized)."""
@@ -65,7 +79,8 @@ def peer_of(request: web.Request) -> str:
 def error_response(error: LooplineError, extra: Mapping[str, str] | None = None) -> web.Response:
     """An HTTP answer that says what went wrong."""
     headers = {**retry_headers(error), **(extra or {})}
-    response = web.Response(status=error.status, body=error_body(error), content_type=JSON, headers=headers)
+    status = _STATUS_BY_HTTP.get(error.kind, error.status)
+    response = web.Response(status=status, body=error_body(error), content_type=JSON, headers=headers)
     if error.kind is Kind.WEBSOCKET_OFF:
         response.force_close()  # the client goes elsewhere, some only once the connection has ended
     return response
