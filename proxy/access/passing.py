@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Protocol
+from urllib.parse import unquote_plus
 
 import msgspec
 
@@ -50,6 +51,11 @@ class Allowed(Protocol):
         ...
 
 
+# The model is the body's, the method that of the request (`_method`: Rails, Laravel, Symfony).
+_NOT_IN_QUERIES = frozenset({"model", "_method"})
+_PAIRS = re.compile("[&;]")
+
+
 def is_plain_json(content_type: str) -> bool:
     """Is it a Content-Type that every server reads as JSON in UTF-8?"""
     return _JSON_TYPE.fullmatch(content_type.strip()) is not None
@@ -65,6 +71,19 @@ def check_path(path: str, patterns: Sequence[str]) -> None:
     if _SAFE_PATH.fullmatch(path) and any(_matches(path, pattern) for pattern in patterns):
         return
     raise LooplineError(Kind.FORBIDDEN, "This path is not passed on with a key of this server (passthrough.paths).")
+
+
+def check_query(query: str) -> None:
+    """`query` is what follows the `?`, as it was sent. Raises `LooplineError` (invalid_request) for one that some
+    server believes more than the body that is checked."""
+    for pair in _PAIRS.split(query):
+        name = unquote_plus(pair.partition("=")[0]).partition("[")[0].strip().lower()
+        if name in _NOT_IN_QUERIES:
+            raise LooplineError(
+                Kind.INVALID_REQUEST,
+                f"'{name}' may not stand in the address with a key of this server; leave it out.",
+                param=name,
+            )
 
 
 def _matches(path: str, pattern: str) -> bool:

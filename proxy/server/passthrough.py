@@ -14,7 +14,7 @@ from proxy.access.accounts import Lease
 from proxy.access.costs import Meter
 from proxy.access.forms import FormModel, boundary_of
 from proxy.access.forwarded import FORWARDED_HEADERS
-from proxy.access.passing import Allowed, check_model, check_path, checked_json, is_plain_json, overrides
+from proxy.access.passing import Allowed, check_model, check_path, check_query, checked_json, is_plain_json, overrides
 from proxy.errors import Kind, LooplineError, kind_of
 from proxy.models.catalog import Names
 from proxy.server.departed import noticing_departure
@@ -221,7 +221,9 @@ class PassthroughRoute:
         """The body, once its model is known to be one that the caller may use. Raises `LooplineError`."""
         if request.method != "POST":
             raise LooplineError(Kind.FORBIDDEN, "With a key of this server only POST is passed on.")
-        check_path(request.raw_path.partition("?")[0].removeprefix(_PREFIX), self._rules.paths)
+        path, _, query = request.raw_path.partition("?")
+        check_path(path.removeprefix(_PREFIX), self._rules.paths)
+        check_query(query)
         if any(each.lower() != "identity" for each in request.headers.getall("Content-Encoding", [])):
             raise LooplineError(
                 Kind.UNSUPPORTED_MEDIA, "With a key of this server bodies must come without Content-Encoding."

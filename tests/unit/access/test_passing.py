@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from proxy.access.passing import check_path, checked_json, is_plain_json, overrides
+from proxy.access.passing import (
+    _ABOUT_BODIES,
+    _OVERRIDES,
+    check_path,
+    check_query,
+    checked_json,
+    is_plain_json,
+    overrides,
+)
 from proxy.errors import Kind, LooplineError
 from proxy.settings import Passthrough
 
@@ -145,3 +155,24 @@ def test_json_that_everybody_reads_alike(content_type: str) -> None:
 )  # fmt: skip
 def test_json_that_somebody_reads_otherwise(content_type: str) -> None:
     assert not is_plain_json(content_type)
+
+
+@pytest.mark.parametrize(
+    "query", ["model=a", "a=1&Model=b", "a=1;model=b", "%6dodel=a", "model", "model[]=a", "+model=a", "_method=PUT"]
+)
+def test_an_address_that_names_a_model_or_a_method_is_refused(query: str) -> None:
+    with pytest.raises(LooplineError) as caught:
+        check_query(query)
+    assert caught.value.kind is Kind.INVALID_REQUEST
+
+
+@pytest.mark.parametrize("query", ["", "api-version=1", "a=model", "models=a", "a=1&&b", "amodel=1"])
+def test_other_addresses_pass(query: str) -> None:
+    check_query(query)
+
+
+def test_the_headers_that_are_dropped_are_those_of_the_docs() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "passthrough.md").read_text()
+    table = text.partition("| header | what a server may take from it |")[2].partition("\n\n")[0]
+    named = {name.lower() for name in re.findall(r"`([\w-]+)`", table)}
+    assert named == {*_OVERRIDES, *_ABOUT_BODIES}
