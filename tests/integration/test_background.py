@@ -152,9 +152,9 @@ async def replay(house: House, response: str, query: str = "") -> list[dict[str,
     return [json.loads(frame.partition("\ndata: ")[2]) for frame in frames]
 
 
-@pytest.mark.parametrize("dialect", ["chat"])
-async def test_a_client_that_lost_its_stream_comes_back_for_the_rest(dialect: str) -> None:
-    async with open_house(dialect, None, SLOW) as house:
+@pytest.mark.parametrize(("dialect", "faithful"), [("chat", False), ("responses", False), ("responses", True)])
+async def test_a_client_that_lost_its_stream_comes_back_for_the_rest(dialect: str, faithful: bool) -> None:
+    async with open_house(dialect, {"endpoints[0].faithful": faithful}, SLOW) as house:
         seen = []
         async with house.post({"input": "[[say 12]]", "background": True, "stream": True}) as response:
             async for line in response.content:
