@@ -41,7 +41,7 @@ _LENGTH = frozenset({b"content-length"})
 class PassthroughRules:
     """`paths` are what a caller without a credential of its own may ask for; `exposed`: strangers may reach the port,
     so that an endpoint's own key opens no more than those. `body_bytes` bounds a body that is read before it is sent,
-    `receive_s` how long it may come.
+    `receive_s` how long it may come, or in any other body the time between two pieces.
     """
 
     enabled: bool
@@ -148,7 +148,8 @@ class PassthroughRoute:
             caller.grant.check()  # a key may have been revoked while its body came
             body, length = checked.body, checked.length
         else:
-            body, length = (_pieces(request) if request.body_exists else None), None
+            pieces = _in_time(_pieces(request), self._rules.receive_s, each=True)
+            body, length = (pieces if request.body_exists else None), None
         raw = end_to_end(request.raw_headers, less if length is None else less | _LENGTH)
         headers = self._kept(_as_text(raw), caller, limited=limited)
         if length is not None:
@@ -321,8 +322,8 @@ async def _pieces(request: web.Request) -> AsyncIterator[bytes]:
         raise LooplineError(Kind.INVALID_REQUEST, "The body ended too soon.", cause=kind_of(error)) from error
 
 
-async def _in_time(pieces: AsyncIterator[bytes], receive_s: float) -> AsyncIterator[bytes]:
-    """The pieces, as long as waiting for all of them takes no longer than `receive_s` together.
+async def _in_time(pieces: AsyncIterator[bytes], receive_s: float, *, each: bool = False) -> AsyncIterator[bytes]:
+    """The pieces, as long as waiting for all of them together, or for `each`, takes no longer than `receive_s`.
 
     What an upstream takes to read them does not count. Raises `LooplineError` (slow_sender).
     """
@@ -335,11 +336,12 @@ async def _in_time(pieces: AsyncIterator[bytes], receive_s: float) -> AsyncItera
                 data = await anext(pieces, None)
         except TimeoutError:
             raise LooplineError(
-                Kind.SLOW_SENDER, f"The body was not there within {receive_s:g} s (server.receive_s)."
+                Kind.SLOW_SENDER,
+                f"{'Nothing more of the body' if each else 'The body'} came within {receive_s:g} s (server.receive_s).",
             ) from None
         if data is None:
             return
-        left_s -= clock() - since_s
+        left_s -= 0.0 if each else clock() - since_s
         yield data
 
 
