@@ -1,10 +1,11 @@
 # Two stages: what builds stays behind. The second runs without root and holds nothing but Python and Loopline.
 FROM python:3.11-slim AS build
 WORKDIR /src
-COPY pyproject.toml README.md LICENSE requirements.lock ./
+COPY pyproject.toml README.md LICENSE ./
+COPY config/requirements.lock ./config/requirements.lock
 COPY proxy ./proxy
 # Nothing but what the lock names, by its hash (`make lock`); then Loopline itself, which brings nothing more.
-RUN python -m venv /opt/loopline && /opt/loopline/bin/pip install --no-cache-dir --require-hashes -r requirements.lock && /opt/loopline/bin/pip install --no-cache-dir --no-deps .
+RUN python -m venv /opt/loopline && /opt/loopline/bin/pip install --no-cache-dir --require-hashes -r config/requirements.lock && /opt/loopline/bin/pip install --no-cache-dir --no-deps .
 
 FROM python:3.11-slim
 RUN useradd --system --create-home --uid 10001 loopline

@@ -83,14 +83,14 @@ docs: $(STAMP) ## Write the tables of docs/upstreams.md from the profiles and th
 golden: $(STAMP) ## Write the golden corpus anew from what the code does now: read the diff
 	$(BIN)/python -m tests.golden.corpus
 
-lock: $(STAMP) ## Write requirements.lock, what the image installs, from pyproject.toml
+lock: $(STAMP) ## Write config/requirements.lock, what the image installs, from pyproject.toml
 	@$(BIN)/pip --quiet --disable-pip-version-check install 'pip-tools>=7.5,<8'
 	$(BIN)/pip-compile --quiet --generate-hashes --strip-extras --no-header --no-emit-index-url --no-emit-find-links \
-	  --no-emit-trusted-host --output-file requirements.lock pyproject.toml
+	  --no-emit-trusted-host --output-file config/requirements.lock pyproject.toml
 
 audit: $(STAMP) ## Look for known vulnerabilities in what the image installs (asks pypi.org)
 	@$(BIN)/pip --quiet --disable-pip-version-check install 'pip-audit>=2.9,<3'
-	$(BIN)/pip-audit --strict --progress-spinner off --disable-pip --require-hashes -r requirements.lock
+	$(BIN)/pip-audit --strict --progress-spinner off --disable-pip --require-hashes -r config/requirements.lock
 
 clean: ## Remove caches, builds and .venv
 	rm -rf $(VENV) build dist *.egg-info .coverage htmlcov .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -118,9 +118,6 @@ class Loopline:
         stack.push_async_callback(client.aclose)
         self.tasks = Tasks(observer.crashed)
         stack.push_async_callback(self.tasks.aclose)
-        if self.keys is not None:
-            watching = self.tasks.spawn(_follow(self.keys), "follow the file of keys")
-            stack.callback(watching.cancel)
         self.registry = Registry(self.tasks)
         server, upstream = settings.server, settings.upstream
         relay = Relay(
@@ -133,6 +130,9 @@ class Loopline:
             self.certificate = Certificate(server)
             _ = self.tasks.spawn(self.certificate.watch(), "watch the certificate")
         app = self._routes(services, secrets.tenant, relay)
+        if self.keys is not None:
+            watching = self.tasks.spawn(_follow(self.keys, self.backgrounds), "follow the file of keys")
+            stack.callback(watching.cancel)
         runner = Runner(
             app,
             observer,
@@ -196,8 +196,16 @@ class Loopline:
             receive_s=settings.server.receive_s,
         )
         bodies = BodyReader(settings.limits.frame_bytes, settings.limits.inflate_ratio, settings.server.receive_s)
-        self.backgrounds = Backgrounds(self.registry, settings.limits.background_turns)
-        stored = StoredRoute(services, self.backgrounds, door, bodies, limits, stall_s=settings.server.client_stall_s)
+        self.backgrounds = Backgrounds(self.registry, services.clock)
+        stored = StoredRoute(
+            services,
+            self.backgrounds,
+            door,
+            bodies,
+            limits,
+            stall_s=settings.server.client_stall_s,
+            keepalive_s=settings.server.keepalive_s,
+        )
         self.responses = ResponsesRoute(
             services,
             self.registry,
@@ -252,8 +260,11 @@ class Loopline:
         self.admin_port = await _listen(stack, runner, self.settings.server.admin_host, self.settings.server.admin_port)
 
 
-async def _follow(keys: KeyFile) -> None:
-    """Look once a second whether the file has changed; a file that cannot be read changes nothing."""
+async def _follow(keys: KeyFile, backgrounds: Backgrounds) -> None:
+    """Look once a second whether the file has changed; a file that cannot be read changes nothing.
+
+    What runs in the background for a key that was revoked, or is over by then, ends here: nobody sends it a message.
+    """
     while True:
         await asyncio.sleep(_LOOK_AGAIN_S)
         try:
@@ -262,6 +273,7 @@ async def _follow(keys: KeyFile) -> None:
         except (OSError, BadKey) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
             structlog.get_logger().warning("access.keys_file: cannot be read; the keys stay as they were", cause=reason)
+        backgrounds.end_revoked()
 
 
 async def _listen(

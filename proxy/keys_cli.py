@@ -27,6 +27,7 @@ _LIMITS = {
     "history_bytes": "Largest conversation.",
     "frame_bytes": "Largest message or HTTP body.",
     "tools": "Tools in one request.",
+    "background_turns": "Background responses that run at once.",
 }
 
 

@@ -85,6 +85,7 @@ def quota(limits: Access | Limits) -> Quota:
     return Quota(
         connections=limits.connections,
         turns=limits.turns,
+        background_turns=limits.background_turns,
         requests_per_minute=limits.requests_per_minute,
         tokens_per_minute=limits.tokens_per_minute,
         memory_bytes=limits.memory_bytes,

@@ -14,15 +14,19 @@ from proxy.access.rates import Rate, duration
 from proxy.errors import Kind, LooplineError
 
 _BUSY_RETRY_S = 1.0
+_BACKGROUND_RETRY_S = 5.0
+_OF_ONE, _OF_ALL = "access.background_turns, or the key's own", "limits.background_turns"
 _PRUNE_FROM = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """Bounds; 0 sets none. `connections` are WebSockets, `turns` those that run at once, by whatever transport."""
+    """Bounds; 0 sets none. `connections` are WebSockets, `turns` those that run at once, by whatever transport,
+    `background_turns` those of them that nobody waits for."""
 
     connections: int = 0
     turns: int = 0
+    background_turns: int = 0
     requests_per_minute: int = 0
     tokens_per_minute: int = 0
     memory_bytes: int = 0
@@ -38,6 +42,7 @@ class Account:
         self.whole = whole
         self.connections = 0
         self.turns = 0
+        self.background_turns = 0
         self.budget = Budget(quota.memory_bytes, whole.budget if whole else None)
         self._requests = _rate(quota.requests_per_minute)
         self._tokens = _rate(quota.tokens_per_minute)
@@ -73,19 +78,22 @@ class Account:
             for account in self._all():
                 account.connections -= 1
 
-    def begin_turn(self, size: int, now: float) -> Lease:
+    def begin_turn(self, size: int, now: float, *, background: bool = False) -> Lease:
         """A turn whose request has `size` bytes; its lease is to be released at its end.
 
-        Raises `LooplineError` (rate_limited, overloaded).
+        Raises `LooplineError` (rate_limited, overloaded; queue_full for one in the background).
         """
         self.budget.admit(size)
         for account in self._all():
             account._check_turn(now, self)
+            if background:
+                account._check_background(_OF_ONE if account is self else _OF_ALL)
         for account in self._all():
             account.turns += 1
+            account.background_turns += background
             if account._requests is not None:
                 account._requests.spend(1, now)
-        return Lease(self, size)
+        return Lease(self, size, background=background)
 
     def spent(self, tokens: int, now: float) -> None:
         """A turn has cost so many tokens; the next one may have to wait for it."""
@@ -112,6 +120,16 @@ class Account:
     def _all(self) -> tuple[Account, ...]:
         return (self,) if self.whole is None else (self, self.whole)
 
+    def _check_background(self, setting: str) -> None:
+        if self.quota.background_turns and self.background_turns >= self.quota.background_turns:
+            raise LooplineError(
+                Kind.QUEUE_FULL,
+                f"{self.background_turns} responses run in the background already ({setting}); "
+                "wait for one to end, or leave 'background' out.",
+                param="background",
+                retry_after_s=_BACKGROUND_RETRY_S,
+            )
+
     def _check_turn(self, now: float, asked: Account) -> None:
         if self.quota.turns and self.turns >= self.quota.turns:
             raise LooplineError(
@@ -133,10 +151,11 @@ class Account:
 class Lease:
     """A turn that runs: it counts as one, and holds the bytes of its request and of its answer until it is released."""
 
-    __slots__ = ("_account", "_held")
+    __slots__ = ("_account", "_background", "_held")
 
-    def __init__(self, account: Account, size: int) -> None:
+    def __init__(self, account: Account, size: int, *, background: bool = False) -> None:
         self._account: Account | None = account
+        self._background = background
         self._held = Held(account.budget)
         self._held.set(size)
 
@@ -157,6 +176,7 @@ class Lease:
         if account is not None:
             for each in account._all():
                 each.turns -= 1
+                each.background_turns -= self._background
 
 
 class Accounts:

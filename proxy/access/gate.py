@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Callable, Mapping
-from urllib.parse import unquote_plus
 
 from proxy.access.accounts import Account, Accounts, Quota
-from proxy.access.keys import PREFIX, Key, KeyStore
+from proxy.access.keys import Key, KeyStore, holds_key
 from proxy.access.tenants import tenant_of
 from proxy.errors import Kind, LooplineError
 
@@ -113,14 +112,18 @@ class Gate:
 
     def passes(self, name: str, value: str) -> bool:
         """May this header go on to an upstream? `name` is lower-case."""
-        return self._keys is None or (name != "authorization" and PREFIX not in value)
+        return self._keys is None or not (name == "authorization" or holds_key(name) or holds_key(value))
 
     def check_address(self, address: str) -> None:
-        """A key of ours in a path or a query would go on with it. Raises `LooplineError` (invalid_request)."""
-        if self._keys is not None and (PREFIX in address or PREFIX in unquote_plus(address)):
+        """A key of ours in a path or a query would go on with it. Raises `LooplineError` (invalid_request).
+
+        So would what is percent-encoded so often that nobody can say what it holds.
+        """
+        if self._keys is not None and holds_key(address):
             raise LooplineError(
                 Kind.INVALID_REQUEST,
-                "The address holds a key of this server; it belongs in 'Authorization: Bearer llk_…'.",
+                "The address holds a key of this server, which belongs in 'Authorization: Bearer llk_…', or is "
+                "percent-encoded too many times.",
             )
 
     def renewed(self, key: Key) -> Key:
@@ -137,6 +140,7 @@ class Gate:
         quota = Quota(
             connections=own.connections or each.connections,
             turns=own.turns or each.turns,
+            background_turns=own.background_turns or each.background_turns,
             requests_per_minute=own.requests_per_minute or each.requests_per_minute,
             tokens_per_minute=own.tokens_per_minute or each.tokens_per_minute,
             memory_bytes=each.memory_bytes,

@@ -15,11 +15,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 from typing import Protocol
+from urllib.parse import unquote_to_bytes
 
 import msgspec
 
 PREFIX = "llk_"
 _TOKEN_BYTES = 32
+_SIGN = PREFIX.encode()
+_MAX_LAYERS = 8
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,63}")
 _HASH = re.compile(r"[0-9a-f]{64}")
 _SPAN = re.compile(r"([1-9][0-9]{0,4})([hdwy])")
@@ -41,6 +44,7 @@ class KeyLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     history_bytes: int = 0
     frame_bytes: int = 0
     tools: int = 0
+    background_turns: int = 0
 
 
 class Key(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -110,6 +114,22 @@ class Keys:
 def token_hash(token: str) -> str:
     """What is kept of a token: 64 hex digits."""
     return hashlib.sha256(token.encode(errors="surrogateescape")).hexdigest()
+
+
+def holds_key(text: str) -> bool:
+    """May a text have a token in it, in letters of either case, and however often it is percent-encoded?
+
+    Of one that is encoded 8 times or more nobody can say: it counts as one that has.
+    """
+    data = text.encode(errors="surrogateescape")
+    for _ in range(_MAX_LAYERS):
+        if _SIGN in data.lower():
+            return True
+        decoded = unquote_to_bytes(data) if b"%" in data else data
+        if decoded == data:
+            return False
+        data = decoded
+    return True
 
 
 def make_key(

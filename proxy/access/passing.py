@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Protocol
+from urllib.parse import unquote_plus
 
 import msgspec
 
@@ -16,7 +17,26 @@ _STR = msgspec.json.Decoder(str)
 # A key that is written with escapes, or twice, could be one model here and another upstream.
 _PLAIN_KEY = b'"model"'
 _ESCAPED = re.compile(rb"\\u006", re.IGNORECASE)
+# Another charset makes other members of the same bytes.
+_JSON_TYPE = re.compile(r'application/json\s*(?:;\s*charset="?utf-8"?\s*)?', re.IGNORECASE)
 _SAFE_PATH = re.compile(r"[A-Za-z0-9/_~.-]*")
+# Headers that some server believes more than what was checked, and what it takes from them. A hyphen stands for an
+# underscore too: CGI and WSGI make one of both.
+_OVERRIDES: Mapping[str, str] = {
+    "x-original-url": "the target: Symfony, Zend and Laminas, as from IIS",
+    "x-rewrite-url": "the target: the same, as from ISAPI_Rewrite",
+    "x-original-uri": "the target: ingress controllers and their authorizers",
+    "x-forwarded-uri": "the target: Traefik and Caddy, and what is behind them",
+    "x-forwarded-path": "the target: API gateways",
+    "x-forwarded-prefix": "what stands before the path: Spring, ASP.NET, Starlette behind Traefik",
+    "x-forwarded-method": "the method: Traefik and Caddy",
+    "x-envoy-original-path": "the target: Envoy",
+    "x-http-method": "the method: OData",
+    "x-http-method-override": "the method: Rails, Express, Spring, Google's APIs",
+    "x-method-override": "the method: IBM's servers",
+}
+# With an underscore they are headers of their own here, and to some servers the ones that say how a body is read.
+_ABOUT_BODIES = ("content_", "transfer_")
 
 
 class Allowed(Protocol):
@@ -31,11 +51,39 @@ class Allowed(Protocol):
         ...
 
 
+# The model is the body's, the method that of the request (`_method`: Rails, Laravel, Symfony).
+_NOT_IN_QUERIES = frozenset({"model", "_method"})
+_PAIRS = re.compile("[&;]")
+
+
+def is_plain_json(content_type: str) -> bool:
+    """Is it a Content-Type that every server reads as JSON in UTF-8?"""
+    return _JSON_TYPE.fullmatch(content_type.strip()) is not None
+
+
+def overrides(name: str) -> bool:
+    """Could a header of this lower-case name have another request read than the one that was checked?"""
+    return name.replace("_", "-") in _OVERRIDES or name.startswith(_ABOUT_BODIES)
+
+
 def check_path(path: str, patterns: Sequence[str]) -> None:
     """`path` is what follows /v1/, as it was sent. Raises `LooplineError` (forbidden) unless a pattern names it."""
     if _SAFE_PATH.fullmatch(path) and any(_matches(path, pattern) for pattern in patterns):
         return
     raise LooplineError(Kind.FORBIDDEN, "This path is not passed on with a key of this server (passthrough.paths).")
+
+
+def check_query(query: str) -> None:
+    """`query` is what follows the `?`, as it was sent. Raises `LooplineError` (invalid_request) for one that some
+    server believes more than the body that is checked."""
+    for pair in _PAIRS.split(query):
+        name = unquote_plus(pair.partition("=")[0]).partition("[")[0].strip().lower()
+        if name in _NOT_IN_QUERIES:
+            raise LooplineError(
+                Kind.INVALID_REQUEST,
+                f"'{name}' may not stand in the address with a key of this server; leave it out.",
+                param=name,
+            )
 
 
 def _matches(path: str, pattern: str) -> bool:

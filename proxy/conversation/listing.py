@@ -1,6 +1,7 @@
 """What a response was made from, item by item, as `GET …/input_items` lists it.
 
 That is the whole context: the input and output of every earlier response of the chain, then the response's own input.
+A call that was cut off stands once more in the input that answers it; it is listed where it was made.
 Every item has an id: the client's or the model's where there is one, else one that is made from the response and the
 item's place, the same each time.
 """
@@ -17,7 +18,7 @@ from proxy.conversation.chain import Node, lineage
 from proxy.errors import Kind, LooplineError
 from proxy.wire import ids
 from proxy.wire.codec import NULL, Raw, decode, encode, is_null
-from proxy.wire.items import Item, item_id, string
+from proxy.wire.items import CALLS, Item, item_id, string
 
 _PREFIXES: Mapping[str, str] = {
     "message": "msg",
@@ -70,7 +71,11 @@ def named_inputs(response: str, items: tuple[Item, ...], *, backwards: bool = Fa
 
 def named_items(node: Node, *, backwards: bool = False) -> Iterator[tuple[str, Item]]:
     """All items of a response with their ids, its input first."""
-    parts = (named_inputs(node.id, node.items, backwards=backwards), _named_outputs(node, backwards))
+    yield from _in_order(named_inputs(node.id, node.items, backwards=backwards), node, backwards)
+
+
+def _in_order(inputs: Iterator[tuple[str, Item]], node: Node, backwards: bool) -> Iterator[tuple[str, Item]]:
+    parts = (inputs, _named_outputs(node, backwards))
     yield from joined.from_iterable(reversed(parts) if backwards else parts)
 
 
@@ -101,16 +106,26 @@ def page(context: Context, *, after: str | None, limit: int, newest_first: bool)
 
 
 def _oldest_first(context: Context) -> Iterator[tuple[str, Item]]:
-    earlier = joined.from_iterable(map(named_items, lineage(context.parent)))
-    return joined(earlier, named_inputs(context.response, context.items))
+    for node in lineage(context.parent):
+        yield from _in_order(_listed_inputs(context_of(node)), node, False)
+    yield from _listed_inputs(context)
 
 
 def _newest_first(context: Context) -> Iterator[tuple[str, Item]]:
-    yield from named_inputs(context.response, context.items, backwards=True)
+    yield from _listed_inputs(context, backwards=True)
     node = context.parent
     while node is not None:
-        yield from named_items(node, backwards=True)
+        yield from _in_order(_listed_inputs(context_of(node), backwards=True), node, True)
         node = node.parent
+
+
+def _listed_inputs(context: Context, *, backwards: bool = False) -> Iterator[tuple[str, Item]]:
+    """A response's own input, without the cut calls of the response before it, which are listed there."""
+    response, parent, items = context
+    cut = {item.call_id for item in parent.output if item.unfinished} if parent is not None else ()
+    for name, item in named_inputs(response, items, backwards=backwards):
+        if item.kind not in CALLS or item.call_id not in cut:
+            yield name, item
 
 
 class _Message(msgspec.Struct):

@@ -22,6 +22,7 @@ SUFFIX = ".toml"
 EVERYTHING = "*"
 
 Dialect = Literal["chat", "responses"]
+Counting = Literal["tokenize", "apply-template", "input_tokens", ""]
 
 _FIELDS: Mapping[str, str] = {
     "temperature": "temperature",
@@ -113,10 +114,16 @@ class Responses(_Table, frozen=True, kw_only=True):
 
 
 class Written(_Table, frozen=True, kw_only=True):
-    """A profile as its file has it: `title` is what people call the server, `dialect` what `auto` chooses."""
+    """A profile as its file has it: `title` is what people call the server, `dialect` what `auto` chooses.
+
+    `counting` is how the server is asked for the tokens of a request: `tokenize` (`POST /tokenize` with messages and
+    tools, as vLLM has it), `apply-template` (llama.cpp's, and its `/tokenize` with the text that this makes),
+    `input_tokens` (`POST /v1/responses/input_tokens`, OpenAI's), or empty where there is no such route.
+    """
 
     title: str
     dialect: Dialect = "chat"
+    counting: Counting = ""
     signs: Signs = Signs()
     chat: Chat = Chat()
     responses: Responses = Responses()

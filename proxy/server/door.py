@@ -11,7 +11,7 @@ from aiohttp import web
 
 from proxy.access.forwarded import FORWARDED_HEADERS, TrustedProxies
 from proxy.access.gate import Gate, Grant
-from proxy.access.keys import PREFIX
+from proxy.access.keys import holds_key
 from proxy.access.tenants import check_host, check_origin
 from proxy.errors import Kind, LooplineError, kind_of
 from proxy.session.services import Caller
@@ -23,6 +23,10 @@ JSON = "application/json"
 _SANE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/+=@-]{0,199}\Z")
 _REQUEST_ID, _BEGUN = web.RequestKey("request_id", str), web.RequestKey("begun", bool)
 _GRANT = web.RequestKey("loopline.grant", Grant)
+
+
+# By WebSocket a message of ours that is too large is told with a 400.
+_STATUS_BY_HTTP = {Kind.MESSAGE_TOO_LARGE: 413}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +77,8 @@ def peer_of(request: web.Request) -> str:
 def error_response(error: LooplineError, extra: Mapping[str, str] | None = None) -> web.Response:
     """An HTTP answer that says what went wrong."""
     headers = {**retry_headers(error), **(extra or {})}
-    response = web.Response(status=error.status, body=error_body(error), content_type=JSON, headers=headers)
+    status = _STATUS_BY_HTTP.get(error.kind, error.status)
+    response = web.Response(status=status, body=error_body(error), content_type=JSON, headers=headers)
     if error.kind is Kind.WEBSOCKET_OFF:
         response.force_close()  # the client goes elsewhere, some only once the connection has ended
     return response
@@ -142,7 +147,7 @@ def request_id(request: web.Request) -> str:
     """The client's id of its request where that is a sane one, else one of ours; the same each time."""
     if _REQUEST_ID not in request:
         given = request.headers.get("x-request-id", "")
-        sane = _SANE_ID.match(given) and PREFIX not in given
+        sane = _SANE_ID.match(given) and not holds_key(given)
         request[_REQUEST_ID] = given if sane else "req_" + secrets.token_hex(12)
     return request[_REQUEST_ID]
 

@@ -14,7 +14,7 @@ from proxy.access.accounts import Lease
 from proxy.access.costs import Meter
 from proxy.access.forms import FormModel, boundary_of
 from proxy.access.forwarded import FORWARDED_HEADERS
-from proxy.access.passing import Allowed, check_model, check_path, checked_json
+from proxy.access.passing import Allowed, check_model, check_path, check_query, checked_json, is_plain_json, overrides
 from proxy.errors import Kind, LooplineError, kind_of
 from proxy.models.catalog import Names
 from proxy.server.departed import noticing_departure
@@ -41,7 +41,7 @@ _LENGTH = frozenset({b"content-length"})
 class PassthroughRules:
     """`paths` are what a caller without a credential of its own may ask for; `exposed`: strangers may reach the port,
     so that an endpoint's own key opens no more than those. `body_bytes` bounds a body that is read before it is sent,
-    `receive_s` how long it may come.
+    `receive_s` how long it may come, or in any other body the time between two pieces.
     """
 
     enabled: bool
@@ -144,13 +144,14 @@ class PassthroughRoute:
         less = _ANSWERED_HERE if self._door.proxies.trusts(peer_of(request)) else _ANSWERED_HERE | _FORWARDED
         body: AsyncIterator[bytes] | None
         if limited:
-            checked = await self._in_time(request, caller, endpoint, allowed, lease)
+            checked = await self._checked(request, caller, endpoint, allowed, lease)
+            caller.grant.check()  # a key may have been revoked while its body came
             body, length = checked.body, checked.length
         else:
-            body, length = (_pieces(request) if request.body_exists else None), None
+            pieces = _in_time(_pieces(request), self._rules.receive_s, each=True)
+            body, length = (pieces if request.body_exists else None), None
         raw = end_to_end(request.raw_headers, less if length is None else less | _LENGTH)
-        # What the door has taken away from a caller's headers stays away.
-        headers = [(name, value) for name, value in _as_text(raw) if self._stays(name.lower(), value, caller)]
+        headers = self._kept(_as_text(raw), caller, limited=limited)
         if length is not None:
             headers.append(("Content-Length", str(length)))
         if upgrade:
@@ -205,23 +206,15 @@ class PassthroughRoute:
                     said = record.bytes_in if request.content_type == JSON else 0
                     caller.grant.account.spent(meter.tokens(said), self._services.clock())
 
-    def _stays(self, name: str, value: str, caller: Caller) -> bool:
-        # Of a header that is repeated, the caller's headers have the last.
-        return name in caller.headers and self._door.gate.passes(name, value)
-
-    async def _in_time(
-        self, request: web.Request, caller: Caller, endpoint: Endpoint, allowed: Allowed, lease: Lease
-    ) -> _Checked:
-        """The checked body. Raises `LooplineError`, slow_sender among others."""
-        try:
-            async with asyncio.timeout(self._rules.receive_s):
-                checked = await self._checked(request, caller, endpoint, allowed, lease)
-        except TimeoutError:
-            raise LooplineError(
-                Kind.SLOW_SENDER, f"The body was not there within {self._rules.receive_s:g} s (server.receive_s)."
-            ) from None
-        caller.grant.check()  # a key may have been revoked while its body came
-        return checked
+    def _kept(self, headers: Sequence[tuple[str, str]], caller: Caller, *, limited: bool) -> list[tuple[str, str]]:
+        """The headers to send. What the door has taken away from the caller's stays away."""
+        kept = []
+        for header in headers:
+            name, value = header[0].lower(), header[1]
+            # Of a header that is repeated, the caller's headers have the last.
+            if name in caller.headers and self._door.gate.passes(name, value) and not (limited and overrides(name)):
+                kept.append(header)
+        return kept
 
     async def _checked(
         self, request: web.Request, caller: Caller, endpoint: Endpoint, allowed: Allowed, lease: Lease
@@ -229,14 +222,20 @@ class PassthroughRoute:
         """The body, once its model is known to be one that the caller may use. Raises `LooplineError`."""
         if request.method != "POST":
             raise LooplineError(Kind.FORBIDDEN, "With a key of this server only POST is passed on.")
-        check_path(request.raw_path.partition("?")[0].removeprefix(_PREFIX), self._rules.paths)
+        path, _, query = request.raw_path.partition("?")
+        check_path(path.removeprefix(_PREFIX), self._rules.paths)
+        check_query(query)
         if any(each.lower() != "identity" for each in request.headers.getall("Content-Encoding", [])):
             raise LooplineError(
                 Kind.UNSUPPORTED_MEDIA, "With a key of this server bodies must come without Content-Encoding."
             )
+        said = request.headers.get("Content-Type", "")
+        if not self._door.gate.passes("content-type", said):
+            raise LooplineError(Kind.UNSUPPORTED_MEDIA, "The Content-Type holds a key of this server.")
         catalog = await self._services.catalogs.get(endpoint, caller.tenant, caller.headers)
-        if request.content_type == JSON:
-            body = await self._whole(request, caller, lease)
+        pieces = _in_time(_pieces(request), self._rules.receive_s)
+        if is_plain_json(said):
+            body = await self._whole(request.content_length or 0, pieces, caller, lease)
             made = checked_json(body, allowed, lambda name: self._names.resolve(name, catalog))
             return _Checked(_one(made), len(made))
 
@@ -244,17 +243,16 @@ class PassthroughRoute:
             check_model(name, allowed)
             self._names.resolve(name, catalog)  # that it exists; a form is sent with the name that it has
 
-        form = FormModel(boundary_of(request.headers.get("Content-Type", "")), check)
-        pieces = _pieces(request)
+        form = FormModel(boundary_of(said), check)
         first = await self._until_known(pieces, form, caller, lease)
-        return _Checked(_rest_of(form, first, pieces), None)
+        return _Checked(_rest_of(form, first, pieces, caller.grant.check), None)
 
-    async def _whole(self, request: web.Request, caller: Caller, lease: Lease) -> bytes:
+    async def _whole(self, length: int, pieces: AsyncIterator[bytes], caller: Caller, lease: Lease) -> bytes:
         parts: list[bytes] = []
         size = 0
         budget = caller.grant.account.budget
-        budget.admit(min(request.content_length or 0, self._rules.body_bytes))
-        async for data in _pieces(request):
+        budget.admit(min(length, self._rules.body_bytes))
+        async for data in pieces:
             budget.admit()
             size += self._bounded(size, data, caller)
             lease.grow(len(data))
@@ -324,12 +322,40 @@ async def _pieces(request: web.Request) -> AsyncIterator[bytes]:
         raise LooplineError(Kind.INVALID_REQUEST, "The body ended too soon.", cause=kind_of(error)) from error
 
 
+async def _in_time(pieces: AsyncIterator[bytes], receive_s: float, *, each: bool = False) -> AsyncIterator[bytes]:
+    """The pieces, as long as waiting for all of them together, or for `each`, takes no longer than `receive_s`.
+
+    What an upstream takes to read them does not count. Raises `LooplineError` (slow_sender).
+    """
+    clock = asyncio.get_running_loop().time
+    left_s = receive_s
+    while True:
+        since_s = clock()
+        try:
+            async with asyncio.timeout(left_s):
+                data = await anext(pieces, None)
+        except TimeoutError:
+            raise LooplineError(
+                Kind.SLOW_SENDER,
+                f"{'Nothing more of the body' if each else 'The body'} came within {receive_s:g} s (server.receive_s).",
+            ) from None
+        if data is None:
+            return
+        left_s -= 0.0 if each else clock() - since_s
+        yield data
+
+
 async def _one(body: bytes) -> AsyncIterator[bytes]:
     yield body
 
 
-async def _rest_of(form: FormModel, first: Sequence[bytes], pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """A form whose model is known, one piece late: one that turns out to be bad never has an end upstream."""
+async def _rest_of(
+    form: FormModel, first: Sequence[bytes], pieces: AsyncIterator[bytes], check: Callable[[], None]
+) -> AsyncIterator[bytes]:
+    """A form whose model is known, one piece late: one that turns out to be bad never has an end upstream.
+
+    Nor has one whose key was revoked while it came: `check` raises then.
+    """
     *early, last = first
     for data in early:
         yield data
@@ -339,6 +365,7 @@ async def _rest_of(form: FormModel, first: Sequence[bytes], pieces: AsyncIterato
         last = data
     if not form.ended:
         raise LooplineError(Kind.INVALID_REQUEST, "The form has no end: its last boundary is missing.")
+    check()
     yield last
 
 

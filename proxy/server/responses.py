@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from functools import partial
 
 from aiohttp import web
@@ -13,7 +10,8 @@ from proxy.access.budget import Held
 from proxy.errors import Kind, LooplineError
 from proxy.server.body import BodyReader
 from proxy.server.door import JSON, Door, error_response, go_elsewhere
-from proxy.server.sending import HIGH_BYTES, send_json, write
+from proxy.server.following import Follower, stream
+from proxy.server.sending import send_json
 from proxy.session.background import Backgrounds
 from proxy.session.registry import Registry, RunningTurn
 from proxy.session.services import Caller, NoHolder, Services
@@ -22,9 +20,7 @@ from proxy.telemetry.observer import TurnRecord
 from proxy.wire import ids
 from proxy.wire.client_events import Create, Limits, parse_create
 from proxy.wire.codec import decode_object
-from proxy.wire.sse import DONE_FRAME, append_frame
 
-_COMMENT = b": keepalive\n\n"
 _RESPONSE_MEMBER = b'"response":'
 
 
@@ -73,16 +69,17 @@ class ResponsesRoute:
             bytes_in=create.size,
         )
         turn = Turn(self._services, caller, create, NoHolder(), record)
-        lease = caller.grant.account.begin_turn(create.size, self._services.clock())
-        follower = _Follower(Held(caller.grant.account.budget))
+        account = caller.grant.account
+        lease = account.begin_turn(create.size, self._services.clock(), background=create.background)
+        follower = Follower(Held(account.budget))
         if create.background:
-            running = self._backgrounds.start(caller.tenant, response, turn, lease)
+            running = self._backgrounds.start(caller, response, turn, lease)
             running.subscribe(follower)
         else:
             running = self._registry.start(response, turn.run, follower, lease)
         try:
             if create.value("stream"):
-                return await self._stream(request, follower)
+                return await stream(request, follower, self._stall_s, self._keepalive_s)
             if create.background:
                 return await self._begun(turn, follower)
             return await self._whole(request, running, follower)
@@ -96,7 +93,7 @@ class ResponsesRoute:
         find = partial(self._services.terms.find, caller.tenant)
         return parse_create(decode_object(body, "The body"), len(body), limits, find, may_wait=True)
 
-    async def _begun(self, turn: Turn, follower: _Follower) -> web.StreamResponse:
+    async def _begun(self, turn: Turn, follower: Follower) -> web.StreamResponse:
         """The response as it begins; what is wrong with the request is said here, not by polling."""
         await follower.wait()
         shown = turn.show()
@@ -104,23 +101,7 @@ class ResponsesRoute:
             return error_response(follower.error or LooplineError(Kind.INTERNAL, "The response did not begin."))
         return web.Response(body=shown, content_type=JSON)
 
-    async def _stream(self, request: web.Request, follower: _Follower) -> web.StreamResponse:
-        await follower.wait()
-        if follower.error is not None:
-            # Nothing was sent yet: a status is worth more to a client's retries than an event.
-            return error_response(follower.error)
-        headers = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache"}
-        response = web.StreamResponse(headers=headers)
-        await response.prepare(request)
-        with follower.kept_alive(self._keepalive_s):
-            while not follower.done:
-                await write(request, response, follower.take(), self._stall_s)
-                await follower.wait()
-        await write(request, response, [*follower.take(), DONE_FRAME], self._stall_s)
-        await response.write_eof()
-        return response
-
-    async def _whole(self, request: web.Request, running: RunningTurn, follower: _Follower) -> web.StreamResponse:
+    async def _whole(self, request: web.Request, running: RunningTurn, follower: Follower) -> web.StreamResponse:
         while not follower.done:
             follower.take()
             await follower.wait()
@@ -129,89 +110,6 @@ class ResponsesRoute:
             # Nothing was sent, however far the turn came: a client's retries look at the status.
             return error_response(failure)
         return await send_json(request, _response_of(follower.last), self._stall_s)
-
-
-class _Follower:
-    """The subscriber that keeps a turn's events until the handler has written them."""
-
-    def __init__(self, held: Held) -> None:
-        self._held = held
-        self.error: LooplineError | None = None
-        self.done = False
-        self.last = b""
-        self._frames: list[bytes] = []
-        self._size = 0
-        self._spoke_s = 0.0
-        self._news = asyncio.Event()
-        self._room = asyncio.Event()
-        self._room.set()
-
-    def deliver(self, events: Sequence[bytes]) -> None:
-        for event in events:
-            append_frame(self._frames, event)
-            self._size += len(event)
-        self._held.set(self._size)
-        self.last = events[-1]
-        self._spoke_s = asyncio.get_running_loop().time()
-        if self._size > HIGH_BYTES:
-            self._room.clear()
-        self._news.set()
-
-    def refused(self, error: LooplineError) -> None:
-        self.error = error
-        self._news.set()
-
-    def ended(self) -> None:
-        self.done = True
-        self._news.set()
-
-    @property
-    def congested(self) -> bool:
-        return not self._room.is_set()
-
-    async def drained(self) -> None:
-        await self._room.wait()
-
-    @contextmanager
-    def kept_alive(self, every_s: float) -> Iterator[None]:
-        """While open, a comment stands in for events that do not come for `every_s` (0: never)."""
-        if not every_s:
-            yield
-            return
-        self._spoke_s = asyncio.get_running_loop().time()
-        self._look_in(every_s, every_s)
-        try:
-            yield
-        finally:
-            self._timer.cancel()
-
-    def _look_in(self, after_s: float, every_s: float) -> None:
-        self._timer = asyncio.get_running_loop().call_later(after_s, self._look, every_s)
-
-    def _look(self, every_s: float) -> None:
-        now = asyncio.get_running_loop().time()
-        if now - self._spoke_s >= every_s:
-            self._frames.append(_COMMENT)
-            self._news.set()
-            self._spoke_s = now
-        self._look_in(every_s - (now - self._spoke_s), every_s)
-
-    async def wait(self) -> None:
-        """Until there is something to take, or the turn is over."""
-        await self._news.wait()
-        if not self.done:
-            self._news.clear()
-
-    def take(self) -> list[bytes]:
-        """What came since the last take, as frames."""
-        taken, self._frames, self._size = self._frames, [], 0
-        self._held.set(0)
-        self._room.set()
-        return taken
-
-    def release(self) -> None:
-        """Nobody reads any more."""
-        self._held.release()
 
 
 def _response_of(terminal: bytes) -> bytes:

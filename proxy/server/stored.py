@@ -7,15 +7,18 @@ from __future__ import annotations
 
 from aiohttp import web
 
+from proxy.access.budget import Held
 from proxy.conversation.chain import Node
 from proxy.conversation.listing import Context, context_of, page
 from proxy.errors import Kind, LooplineError
 from proxy.server.body import BodyReader
 from proxy.server.door import JSON, Door
+from proxy.server.following import Follower, stream
 from proxy.server.sending import send_json
 from proxy.session.background import Backgrounds
 from proxy.session.counting import count_tokens
-from proxy.session.services import Services
+from proxy.session.replays import KEPT_S
+from proxy.session.services import Caller, Services
 from proxy.wire import ids
 from proxy.wire.client_events import Limits, parse_create
 from proxy.wire.codec import decode_object, encode
@@ -23,6 +26,7 @@ from proxy.wire.codec import decode_object, encode
 _ONE = "/v1/responses/{id:[^/]+}"
 _MAX_PAGE = 100
 _DEFAULT_PAGE = 20
+_MAX_DIGITS = 15
 _TRUE = frozenset({"true", "1", "True"})
 
 
@@ -38,6 +42,7 @@ class StoredRoute:
         limits: Limits,
         *,
         stall_s: float,
+        keepalive_s: float,
     ) -> None:
         self._services = services
         self._backgrounds = backgrounds
@@ -45,6 +50,7 @@ class StoredRoute:
         self._bodies = bodies
         self._limits = limits
         self._stall_s = stall_s
+        self._keepalive_s = keepalive_s
 
     def routes(self) -> list[web.RouteDef]:
         """What to add to an application."""
@@ -57,22 +63,36 @@ class StoredRoute:
         ]
 
     async def retrieve(self, request: web.Request) -> web.StreamResponse:
-        """The response object: what its terminal event held, or what there is of one that runs in the background."""
-        tenant, response = self._named(request)
-        shown = await self._shown(tenant, response)
-        if request.query.get("stream") in _TRUE:
-            raise LooplineError(
-                Kind.UNSUPPORTED_PARAMETER,
-                "A response that was begun cannot be streamed again; leave 'stream' out and poll.",
-                param="stream",
-            )
+        """The response object: what its terminal event held, or what there is of one that runs in the background.
+
+        With `stream` the events of one that runs in the background, or did a while ago.
+        """
+        caller, response = self._door.admit(request), request.match_info["id"]
+        shown = await self._shown(caller.tenant, response)
+        if request.query.get("stream") in _TRUE and request.method != "HEAD":
+            return await self._stream(request, caller, response)
         if "starting_after" in request.query:
             raise LooplineError(
-                Kind.UNSUPPORTED_PARAMETER,
-                "'starting_after' is for streams, and a response that was begun cannot be streamed again.",
-                param="starting_after",
+                Kind.UNSUPPORTED_PARAMETER, "'starting_after' is for streams: add stream=true.", param="starting_after"
             )
         return await send_json(request, shown, self._stall_s)
+
+    async def _stream(self, request: web.Request, caller: Caller, response: str) -> web.StreamResponse:
+        after = _starting_after(request.query.get("starting_after"))
+        follower = Follower(Held(caller.grant.account.budget))
+        leave = self._backgrounds.follow(caller.tenant, response, follower, after)
+        if leave is None:
+            raise LooplineError(
+                Kind.UNSUPPORTED_PARAMETER,
+                "The events of this response are not kept: only those of one that was begun with 'background' and "
+                f"'stream' are, until {KEPT_S:g} s after its end. Leave 'stream' out and poll.",
+                param="stream",
+            )
+        try:
+            return await stream(request, follower, self._stall_s, self._keepalive_s)
+        finally:
+            leave()
+            follower.release()
 
     async def delete(self, request: web.Request) -> web.Response:
         """Hide a response at once; what continues it keeps its content. One that runs is cancelled first."""
@@ -80,6 +100,7 @@ class StoredRoute:
         await self._backgrounds.cancel(tenant, response)
         if not (ids.is_ours(response) and await self._services.store.delete(tenant, response, self._services.clock())):
             raise _not_found(response)
+        self._backgrounds.forget(tenant, response)
         body = {"id": response, "object": "response.deleted", "deleted": True}
         return web.Response(body=encode(body), content_type=JSON)
 
@@ -155,6 +176,17 @@ def _limit(given: str | None) -> int:
     if not 1 <= limit <= _MAX_PAGE:
         raise LooplineError(Kind.INVALID_REQUEST, f"'limit' must be a number from 1 to {_MAX_PAGE}.", param="limit")
     return limit
+
+
+def _starting_after(given: str | None) -> int:
+    """The sequence number of the last event that the client has; -1 for none."""
+    if given is None:
+        return -1
+    if not (given.isascii() and given.isdecimal() and len(given) <= _MAX_DIGITS):
+        raise LooplineError(
+            Kind.INVALID_REQUEST, "'starting_after' must be the sequence_number of an event.", param="starting_after"
+        )
+    return int(given)
 
 
 def _newest_first(order: str) -> bool:

@@ -47,7 +47,7 @@ async def count_tokens(services: Services, caller: Caller, create: Create) -> Co
     parent = await find_parent(services, caller, create, NoHolder())
     prepared = await prepare(services, caller, create, parent, ids.response_id(create.parent_id))
     asker = _Asker(services, caller, prepared)
-    method = _METHODS.get(prepared.catalog.profile.name)
+    method = _METHODS.get(prepared.catalog.profile.counting)
     if method is not None:
         translator = method.translator(prepared)
         body = _body(parent, translator)
@@ -137,9 +137,9 @@ class _Method(NamedTuple):
     ask: Callable[[_Asker, Mapping[str, Raw]], Awaitable[int]]
 
 
-# By the profile's name.
+# By the profile's `counting`.
 _METHODS: Mapping[str, _Method] = {
-    "vllm": _Method(_as_chat, _ask_tokenize),
-    "llamacpp": _Method(_as_chat, _ask_template),
-    "openai": _Method(translator_for, _ask_input_tokens),
+    "tokenize": _Method(_as_chat, _ask_tokenize),
+    "apply-template": _Method(_as_chat, _ask_template),
+    "input_tokens": _Method(translator_for, _ask_input_tokens),
 }

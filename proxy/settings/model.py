@@ -198,6 +198,9 @@ class Access(Section):
     )
     connections: Whole = Field(0, description="WebSockets of one key, or without keys of one credential. 0: no limit.")
     turns: Whole = Field(0, description="Turns of one key that run at once. 0: no limit.")
+    background_turns: Whole = Field(
+        0, description="Background responses of one key that run at once. 0: limits.background_turns alone."
+    )
     requests_per_minute: Whole = Field(0, description="Turns of one key a minute. 0: no limit.")
     tokens_per_minute: Whole = Field(0, description="Tokens of one key a minute, in and out. 0: no limit.")
     memory_bytes: Whole = Field(

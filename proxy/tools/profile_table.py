@@ -20,7 +20,10 @@ def tables() -> Mapping[str, str]:
     """Every table by the name in its marks, each with a newline at its end."""
     known = profiles().values()
     return {
-        "signs": _table(("profile", "server", "`auto` asks", "host", "`owned_by`", "answers"), map(_signs, known)),
+        "signs": _table(
+            ("profile", "server", "`auto` asks", "host", "`owned_by`", "answers", "counts tokens by"),
+            map(_signs, known),
+        ),
         "chat": _knobs(Chat, lambda profile: profile.chat),
         "fields": _carried(lambda profile: profile.chat.fields),
         "efforts": _carried(lambda profile: profile.chat.efforts),
@@ -42,7 +45,8 @@ def _signs(profile: Profile) -> Sequence[str]:
     signs = profile.signs
     answers = (f"`{path}` with `{text}`" for path, text in signs.answers.items())
     shown = [", ".join(f"`{each}`" for each in listed) for listed in (signs.hosts, signs.owners)]
-    return (f"`{profile.name}`", profile.title, profile.dialect, *shown, ", ".join(answers))
+    counts = f"`{profile.counting}`" if profile.counting else ""
+    return (f"`{profile.name}`", profile.title, profile.dialect, *shown, ", ".join(answers), counts)
 
 
 def _knobs(table: type[Chat] | type[Responses], of: Callable[[Profile], object], *, fields: bool = False) -> str:

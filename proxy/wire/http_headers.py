@@ -22,8 +22,9 @@ _HOP_BY_HOP = frozenset(
     }
 )
 _ENDS = re.compile(rb"[\r\n\0]")
-# Frames the message: a Connection header that names it would have the body read otherwise than it was sent.
-_NEVER_NAMED = frozenset({b"content-length", b"host"})
+# Say how the message is to be read, to everybody on its way (RFC 9110 7.6.1): a Connection header that took one of
+# them away would have the body read otherwise than it was sent, or than it was checked.
+_NEVER_NAMED = frozenset({b"content-length", b"content-type", b"content-encoding", b"content-range", b"host"})
 
 
 def end_to_end(headers: RawHeaders, less: Collection[bytes] = ()) -> list[tuple[bytes, bytes]]:

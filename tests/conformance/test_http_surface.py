@@ -164,6 +164,27 @@ async def test_background_is_polled_and_cancelled(dialect: str) -> None:
             await sdk.responses.create(model=MODEL, input="x", background=True, store=False)
 
 
+@pytest.mark.parametrize("dialect", ["chat"])
+async def test_a_background_stream_is_taken_up_again_where_it_was_left(dialect: str) -> None:
+    async with open_house(dialect, None, Options(tokens_per_s=40.0)) as house, opened(house) as sdk:
+        seen: list[Any] = []
+        async with await sdk.responses.create(model=MODEL, input="[[say 9]]", background=True, stream=True) as begun:
+            async for event in begun:
+                seen.append(event)
+                if event.type == "response.output_text.delta":
+                    break
+        made, last = seen[0].response.id, seen[-1].sequence_number
+        async with await sdk.responses.retrieve(made, stream=True, starting_after=last) as rest:
+            seen += [event async for event in rest]
+        assert [event.sequence_number for event in seen] == list(range(len(seen)))
+        text = "".join(event.delta for event in seen if event.type == "response.output_text.delta")
+        assert text == seen[-1].response.output_text == (await sdk.responses.retrieve(made)).output_text
+        async with sdk.responses.stream(response_id=made, starting_after=last) as helped:
+            again = [event.sequence_number async for event in helped]
+            assert (await helped.get_final_response()).output_text == text
+        assert again == list(range(last + 1, len(seen)))
+
+
 async def test_input_items_are_paged_newest_first(sdk: AsyncOpenAI) -> None:
     first = await sdk.responses.create(model=MODEL, input=[{"role": "user", "content": str(n)} for n in range(30)])
     made = await sdk.responses.create(model=MODEL, input='last [[say "x"]]', previous_response_id=first.id)

@@ -17,11 +17,13 @@ from tests.wire_client import WireClient
 SLOW = Options(tokens_per_s=20.0)
 
 
-async def poll(house: House, response: str, until: str, timeout_s: float = 10.0) -> dict[str, Any]:
+async def poll(
+    house: House, response: str, until: str, timeout_s: float = 10.0, headers: dict[str, str] | None = None
+) -> dict[str, Any]:
     """Ask until the response has a status."""
     async with asyncio.timeout(timeout_s):
         while True:
-            status, shown = await ask(house, "GET", response)
+            status, shown = await ask(house, "GET", response, headers)
             assert status == 200
             if shown["status"] == until:
                 found: dict[str, Any] = shown
@@ -138,6 +140,82 @@ async def test_a_stream_read_to_its_end_holds_what_is_found(house: House) -> Non
     events = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
     check_turn(events)
     assert (await ask(house, "GET", events[-1]["response"]["id"]))[1] == events[-1]["response"]
+
+
+async def replay(house: House, response: str, query: str = "") -> list[dict[str, Any]]:
+    """The events of a response that was begun already, from a stream with its end."""
+    url = f"{house.url}/responses/{response}?stream=true{query}"
+    async with house.http.get(url, headers=BEARER) as answer:
+        assert (answer.status, answer.content_type) == (200, "text/event-stream")
+        *frames, done, rest = (await answer.text()).split("\n\n")
+    assert (done, rest) == ("data: [DONE]", "")
+    return [json.loads(frame.partition("\ndata: ")[2]) for frame in frames]
+
+
+@pytest.mark.parametrize(("dialect", "faithful"), [("chat", False), ("responses", False), ("responses", True)])
+async def test_a_client_that_lost_its_stream_comes_back_for_the_rest(dialect: str, faithful: bool) -> None:
+    async with open_house(dialect, {"endpoints[0].faithful": faithful}, SLOW) as house:
+        seen = []
+        async with house.post({"input": "[[say 12]]", "background": True, "stream": True}) as response:
+            async for line in response.content:
+                if line.startswith(b"data: "):
+                    seen.append(json.loads(line.removeprefix(b"data: ")))
+                if len(seen) == 6:
+                    break
+        begun, last = seen[0]["response"]["id"], seen[-1]["sequence_number"]
+        while_it_runs = await replay(house, begun, f"&starting_after={last}")
+        assert len(house.watcher.turns) == 1
+        check_turn(seen + while_it_runs)
+        whole = await replay(house, begun)
+        assert whole == seen + while_it_runs
+        assert [event["sequence_number"] for event in whole] == list(range(len(whole)))
+        assert (await ask(house, "GET", begun))[1] == whole[-1]["response"]
+        assert await replay(house, begun, f"&starting_after={len(whole) - 1}") == []
+        assert (await ask(house, "GET", f"{begun}?stream=true", OTHER))[0] == 404
+        for query, param in (
+            ("stream=true&starting_after=-1", "starting_after"),
+            ("starting_after=1", "starting_after"),
+        ):
+            status, body = await ask(house, "GET", f"{begun}?{query}")
+            assert (status, body["error"]["param"]) == (400, param)
+        assert (await ask(house, "DELETE", begun))[0] == 200
+        assert (await ask(house, "GET", f"{begun}?stream=true"))[0] == 404
+        assert house.server.gate.accounts.whole.budget.used == 0
+
+
+@pytest.mark.parametrize("dialect", ["chat"])
+async def test_several_follow_one_and_one_that_leaves_ends_nothing(dialect: str) -> None:
+    async with open_house(dialect, None, SLOW) as house:
+        async with house.post({"input": "[[say 12]]", "background": True, "stream": True}) as response:
+            line = await response.content.readline()
+            assert line == b"event: response.created\n"
+            begun = json.loads((await response.content.readline()).removeprefix(b"data: "))["response"]["id"]
+        url = f"{house.url}/responses/{begun}?stream=true"
+        async with house.http.get(url, headers=BEARER) as left:
+            assert await left.content.readline() == b"event: response.created\n"
+        one, other = await asyncio.gather(replay(house, begun), replay(house, begun, "&starting_after=2"))
+        assert one[-1]["type"] == "response.completed"
+        assert one[3:] == other
+
+
+@pytest.mark.parametrize("dialect", ["chat"])
+async def test_the_end_of_one_that_is_cancelled_is_told_to_who_follows(dialect: str) -> None:
+    async with open_house(dialect, None, SLOW) as house:
+        async with house.post({"input": "[[say 1000]]", "background": True, "stream": True}) as response:
+            await response.content.readline()
+            begun = json.loads((await response.content.readline()).removeprefix(b"data: "))["response"]["id"]
+        async with house.http.get(f"{house.url}/responses/{begun}?stream=true", headers=BEARER) as followed:
+            await followed.content.readline()
+            await ask(house, "POST", f"{begun}/cancel")
+            assert (await followed.text()).count("event: response.failed\n") == 1
+        assert (await replay(house, begun))[-1]["response"]["status"] == "cancelled"
+
+
+async def test_what_was_begun_without_a_stream_has_none(house: House) -> None:
+    made = await make(house, background=True)
+    await poll(house, made["id"], "completed")
+    status, body = await ask(house, "GET", f"{made['id']}?stream=true")
+    assert (status, body["error"]["param"]) == (400, "stream")
 
 
 @pytest.mark.parametrize("dialect", ["chat"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import re
 import time
 from collections.abc import AsyncIterator
@@ -12,8 +13,9 @@ from typing import Any
 import pytest
 from websockets.exceptions import InvalidStatus
 
+from proxy.access.keys import KeyLimits
 from tests.house import BEARER, House, open_house
-from tests.keyed import keyed_house
+from tests.keyed import bearer, keyed_house
 
 UPGRADE = {
     "Upgrade": "websocket",
@@ -59,6 +61,18 @@ async def test_another_name_than_loopback_is_refused_on_both_ways_in(host: str, 
     async with house.post({"input": "x"}, headers={"Host": host}) as response:
         assert response.status == 403
     assert not house.upstream.requests
+
+
+async def test_a_page_of_another_site_cannot_read_the_metrics(house: House) -> None:
+    for headers, status in (
+        ({}, 200),
+        ({"Host": "localhost:1"}, 200),
+        ({"Host": "rebound.example"}, 403),
+        ({"Origin": "https://elsewhere.example"}, 403),
+    ):
+        async with house.http.get(f"{house.root}/metrics", headers=headers) as response:
+            assert response.status == status
+            assert ("loopline_" in await response.text()) == (status == 200)
 
 
 @pytest.mark.parametrize("host", ["localhost", "localhost:1234", "127.0.0.1", "[::1]:80", "LOCALHOST"])
@@ -277,3 +291,54 @@ async def test_something_that_is_not_http_does_no_harm(house: House) -> None:
     writer.close()
     async with house.connect() as client:
         await client.works()
+
+
+async def test_every_kind_of_answer_names_its_request(tmp_path: Path) -> None:
+    settings = {
+        "server.receive_s": 0.2,
+        "limits.frame_bytes": 20_000,
+        "limits.frame_hard_bytes": 40_000,
+        "models.default": "",
+    }
+    async with keyed_house(tmp_path, {**settings, "server.websocket": False}) as (house, ring):
+        mine = {**bearer(ring.make("alice", models=["simulated"])), "Content-Type": "application/json"}
+        mine["x-request-id"] = "mine-1"
+        busy = {**mine, **bearer(ring.make("busy", limits=KeyLimits(requests_per_minute=1)))}
+        packed = {**mine, "Content-Encoding": "gzip"}
+        fine = b'{"model":"simulated","input":"[[say 1]]"}'
+        hold = asyncio.Event()
+
+        async def never() -> AsyncIterator[bytes]:
+            yield fine[:5]
+            await hold.wait()
+
+        wanted: list[tuple[int, str, str, dict[str, str], Any]] = [
+            (200, "POST", "/v1/responses", busy, fine),
+            (400, "POST", "/v1/responses", mine, b"{"),
+            (400, "POST", "/v1/responses", packed, b"no gzip"),
+            (400, "GET", "/v1/embeddings?key=llk_abc", mine, None),
+            (401, "POST", "/v1/responses", {"x-request-id": "mine-1"}, fine),
+            (403, "POST", "/v1/files", mine, fine),
+            (404, "POST", "/v1/responses", mine, fine.replace(b"simulated", b"nobodys")),
+            (404, "GET", "/v1/responses/resp_1", mine, None),
+            (404, "GET", "/nothing", mine, None),
+            (405, "PUT", "/v1/responses", mine, fine),
+            (408, "POST", "/v1/responses", mine, never),
+            (408, "POST", "/v1/embeddings", mine, never),
+            (413, "POST", "/v1/responses", mine, b" " * 20_001),
+            (413, "POST", "/v1/responses", packed, gzip.compress(b" " * 20_001)),
+            (413, "POST", "/v1/embeddings", mine, b" " * 20_001),
+            (415, "POST", "/v1/responses", {**mine, "Content-Encoding": "br"}, fine),
+            (415, "POST", "/v1/responses", {**mine, "Content-Type": "text/plain"}, fine),
+            (426, "GET", "/v1/codex/responses", {**mine, "Upgrade": "websocket", "Connection": "Upgrade"}, None),
+            (429, "POST", "/v1/codex/responses", busy, fine),
+            (502, "POST", "/v1/responses", mine, fine.replace(b"say 1", b"fail 500")),
+        ]
+        for status, method, path, headers, body in wanted:
+            data = body() if callable(body) else body
+            async with house.http.request(method, house.root + path, headers=headers, data=data) as response:
+                assert response.status == status, (path, await response.text())
+                assert response.headers["x-request-id"] == "mine-1", (status, path)
+                if status != 200:
+                    assert (await response.json())["error"].keys() == {"message", "type", "param", "code"}
+        hold.set()

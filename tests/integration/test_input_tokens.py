@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -100,6 +101,24 @@ async def test_a_responses_server_with_the_route_is_asked_for_it() -> None:
     [(path, body)] = tokenizer.asked
     assert path == "/v1/responses/input_tokens"
     assert body.keys() <= {"model", "input", "instructions", "tools", "tool_choice", "text", "reasoning", "truncation"}
+
+
+@pytest.mark.parametrize(
+    ("counting", "paths"),
+    [
+        ("tokenize", ["/tokenize"]),
+        ("apply-template", ["/apply-template", "/tokenize"]),
+        ("input_tokens", ["/v1/responses/input_tokens"]),
+        ("", []),
+    ],
+)
+async def test_a_profile_of_ones_own_names_its_route(counting: str, paths: list[str], tmp_path: Path) -> None:
+    profile = tmp_path / "mine.toml"
+    profile.write_text(f'title = "Mine"\ncounting = "{counting}"\n')
+    async with counted_by(str(profile), "chat") as (house, tokenizer):
+        status, _, estimated = await count(house, **ASKED)
+    assert (status, estimated) == (200, not paths)
+    assert [path for path, _ in tokenizer.asked] == paths
 
 
 @pytest.mark.parametrize("profile", ["vllm", "llamacpp", "openai"])

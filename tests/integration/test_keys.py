@@ -215,7 +215,7 @@ async def test_limits_of_a_key_bound_what_it_sends(tmp_path: Path) -> None:
             assert (await client.event())["code"] == "websocket_stream_limit_reached"
             await other.says("whole", tools=tools)
         async with house.post({"input": "x" * 2000}, headers=bearer(token)) as response:
-            assert (response.status, (await response.json())["error"]["code"]) == (400, "message_too_large")
+            assert (response.status, (await response.json())["error"]["code"]) == (413, "message_too_large")
 
 
 def test_keys_make_insecure_needless_to_be_reached_from_outside(tmp_path: Path) -> None:

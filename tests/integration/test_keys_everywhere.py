@@ -5,17 +5,21 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from multidict import CIMultiDict
 from yarl import URL
 
+from proxy.access.keys import KeyLimits
 from tests.house import BEARER, House, house_before, open_house
 from tests.integration.test_background import poll
-from tests.integration.test_passing_with_keys import answer, posts
+from tests.integration.test_passing_with_keys import FILE, FORM, LAST, MODEL, answer, posts
 from tests.integration.test_stored import ask
 from tests.keyed import KeyRing, bearer, keyed_house
 from tests.recording_upstream import Exchange, RecordingUpstream, recording_upstream
@@ -59,7 +63,45 @@ async def test_a_key_of_ours_is_passed_on_in_no_header(tmp_path: Path) -> None:
             assert token.encode() not in b"\n".join([*request.start, *(value for _, value in request.headers)])
 
 
-@pytest.mark.parametrize("spelled", ["{}", "%6clk_{}", "llk%5F{}"])
+async def test_a_key_of_ours_is_passed_on_in_no_headers_name_and_in_no_coding(tmp_path: Path) -> None:
+    async with passing(tmp_path) as (house, ring, upstream):
+        token = ring.make("alice")
+        secret = token.removeprefix("llk_")
+        names = (f"X-{token}", f"X-{token.upper()}", f"x-llk%5F{secret}", f"%6Clk_{secret}", f"X-llk%255f{secret}")
+        headers = CIMultiDict({**JSON, **bearer(token), "X-Other": "stays"})
+        headers.extend([(name, "1") for name in names])
+        headers.extend([("X-Odd", f"llk%5F{secret}"), ("X-Even", f"a=%256Clk_{secret}"), ("Session_Id", "stays")])
+        headers.extend(
+            [("Connection", "content-type"), ("Content_Type", "text/plain"), ("X-Original-URL", "/v1/files")]
+        )
+        headers.extend([("X_HTTP_Method_Override", "DELETE"), ("X-HTTP-Method-Override", "DELETE")])
+        async with house.http.post(f"{house.url}/embeddings", data=BODY, headers=headers) as response:
+            assert response.status == 200
+        [came] = posts(upstream)
+        assert {name.lower() for name, _ in came.headers} <= {
+            *(b"host", b"accept", b"accept-encoding", b"user-agent", b"content-length", b"content-type"),
+            *(b"x-request-id", b"x-other", b"session_id", b"connection"),
+        }
+        assert came.values(b"content-type") == [b"application/json"]
+        assert (came.values(b"x-other"), came.values(b"session_id")) == ([b"stays"], [b"stays"])
+        sent = b"\n".join(
+            b"\n".join([*request.start, *map(b" ".join, request.headers)]) for request in upstream.requests
+        )
+        assert secret.lower().encode() not in sent.lower()
+
+
+async def test_a_key_of_ours_in_the_type_of_a_body_is_refused(tmp_path: Path) -> None:
+    async with passing(tmp_path) as (house, ring, upstream):
+        token = ring.make("alice")
+        for kind in (f"multipart/form-data; boundary={token}", f"application/json; charset=utf-8; key={token}"):
+            headers = {**bearer(token), "Content-Type": kind}
+            async with house.http.post(f"{house.url}/embeddings", data=BODY, headers=headers) as response:
+                assert response.status == 415
+                assert token not in await response.text()
+        assert not upstream.requests
+
+
+@pytest.mark.parametrize("spelled", ["{}", "%6clk_{}", "llk%5F{}", "llk%255f{}", "%25256c%6Ck_{}", "LLK_{}"])
 async def test_a_key_of_ours_in_an_address_is_refused(spelled: str, tmp_path: Path) -> None:
     async with passing(tmp_path) as (house, ring, upstream):
         token = ring.make("alice")
@@ -128,6 +170,56 @@ async def test_one_too_many_in_the_background_takes_nothing() -> None:
         await ask(house, "POST", f"{begun}/cancel")
         assert (await poll(house, begun, "cancelled"))["id"] == begun
         assert (whole.turns, whole.budget.used) == (0, 0)
+
+
+async def begin(house: House, token: str, text: str = "[[stall 1]]") -> tuple[int, dict[str, Any]]:
+    """Ask for a response in the background: the status, and the body."""
+    members = {"input": text, "background": True}
+    async with house.post(members, headers=bearer(token)) as response:
+        return response.status, await response.json()
+
+
+@pytest.mark.parametrize("ended_by", ["revoked", "expired"])
+async def test_what_runs_in_the_background_ends_with_its_key(ended_by: str, tmp_path: Path) -> None:
+    async with keyed_house(tmp_path) as (house, ring):
+        token = ring.make("alice", tenant="team", expires=timedelta(days=1))
+        colleague = bearer(ring.make("bob", tenant="team"))
+        _, begun = await begin(house, token)
+        carol = ring.make("carol")
+        _, other = await begin(house, carol)
+        if ended_by == "revoked":
+            ring.revoke("alice")
+        else:
+            house.server.gate._wall = lambda: time.time() + 2 * 24 * 3600
+        failed = await poll(house, begun["id"], "failed", headers=colleague)
+        assert "revoked or has expired" in failed["error"]["message"]
+        assert (failed["output"], failed["usage"]) == ([], None)
+        assert [turn.error for turn in house.watcher.turns] == ["unauthorized"]
+        assert len(house.server.backgrounds) == 1, "those of other keys go on"
+        assert house.server.gate.accounts.whole.background_turns == 1
+        await ask(house, "POST", f"{other['id']}/cancel", bearer(carol))
+        await house.aborted()
+        assert house.server.gate.accounts.whole.background_turns == 0
+
+
+async def test_responses_in_the_background_are_counted_by_key(tmp_path: Path) -> None:
+    async with keyed_house(tmp_path, {"access.background_turns": 1, "limits.background_turns": 3}) as (house, ring):
+        alice, bob = ring.make("alice"), ring.make("bob", limits=KeyLimits(background_turns=2))
+        status, first = await begin(house, alice)
+        assert status == 200
+        status, body = await begin(house, alice)
+        assert (status, body["error"]["code"], body["error"]["param"]) == (429, "rate_limit_exceeded", "background")
+        assert "access.background_turns" in body["error"]["message"]
+        second, third = [(await begin(house, bob))[1]["id"] for _ in range(2)]
+        assert "access.background_turns" in (await begin(house, bob))[1]["error"]["message"]
+        assert "limits.background_turns" in (await begin(house, ring.make("carol")))[1]["error"]["message"]
+        async with house.post({"input": "x"}, headers=bearer(alice)) as response:
+            assert response.status == 200, "what is waited for is not counted"
+        await ask(house, "POST", f"{first['id']}/cancel", bearer(alice))
+        status, fourth = await begin(house, alice)
+        assert status == 200
+        for token, running in ((bob, second), (bob, third), (alice, fourth["id"])):
+            assert (await ask(house, "POST", f"{running}/cancel", bearer(token)))[0] == 200
 
 
 async def test_requests_a_minute_are_those_of_every_route(tmp_path: Path) -> None:
@@ -219,6 +311,66 @@ async def test_a_body_to_pass_on_that_trickles_has_a_deadline(tmp_path: Path) ->
         async with house.http.post(f"{house.url}/embeddings", data=never(), headers=headers) as response:
             assert response.status == 408
         hold.set()
+        assert not posts(upstream)
+
+
+async def test_a_form_has_a_deadline_after_its_model_too(tmp_path: Path) -> None:
+    hold, reading = asyncio.Event(), asyncio.Event()
+
+    async def patient(exchange: Exchange) -> None:
+        if exchange.request.start[0] == b"POST":
+            reading.set()
+        await answer(exchange)
+
+    async def never() -> AsyncIterator[bytes]:
+        yield MODEL + FILE[:-2]
+        while not reading.is_set():  # one piece is always kept back
+            yield b"more"
+            await asyncio.sleep(0)
+        await hold.wait()
+        yield LAST
+
+    ring = KeyRing(tmp_path / "keys.jsonl")
+    settings = {"access.keys_file": str(ring.path), "server.receive_s": 0.3}
+    async with recording_upstream(patient) as upstream, house_before(upstream.url, "chat", settings) as house:
+        ring.house = house
+        headers = {**FORM, **bearer(ring.make("alice"))}
+        async with asyncio.timeout(10):
+            async with house.http.post(f"{house.url}/audio/transcriptions", data=never(), headers=headers) as response:
+                assert response.status == 408
+                assert "server.receive_s" in (await response.json())["error"]["message"]
+            assert reading.is_set()
+        hold.set()
+        assert not posts(upstream)
+        await house.empty()
+
+
+async def test_a_form_whose_key_is_revoked_while_it_comes_has_no_end_upstream(tmp_path: Path) -> None:
+    reading = asyncio.Event()
+
+    async def patient(exchange: Exchange) -> None:
+        if exchange.request.start[0] == b"POST":
+            reading.set()
+        await answer(exchange)
+
+    ring = KeyRing(tmp_path / "keys.jsonl")
+    settings = {"access.keys_file": str(ring.path)}
+    async with recording_upstream(patient) as upstream, house_before(upstream.url, "chat", settings) as house:
+        ring.house = house
+
+        async def revoked() -> AsyncIterator[bytes]:
+            yield MODEL + FILE[:-2]
+            while not reading.is_set():
+                yield b"more"
+                await asyncio.sleep(0)
+            ring.revoke("alice")
+            yield b"\r\n" + LAST
+
+        headers = {**FORM, **bearer(ring.make("alice"))}
+        async with asyncio.timeout(10):
+            url = f"{house.url}/audio/transcriptions"
+            async with house.http.post(url, data=revoked(), headers=headers) as response:
+                assert (response.status, (await response.json())["error"]["code"]) == (401, "invalid_api_key")
         assert not posts(upstream)
 
 

@@ -211,6 +211,17 @@ async def test_an_answer_that_is_cut_does_not_end(request_head: bytes, head: byt
         await house.watcher.wait_for(lambda: house.left() == (0, 0, 0))
 
 
+async def test_a_body_that_stops_coming_is_given_up() -> None:
+    async with passing(answering(OK), {"server.receive_s": 0.3}) as (_, upstream, client):
+        await client.send(b"POST /v1/files HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n\r\nhalf")
+        message = await client.answer()
+        assert message.start[1] == b"408"
+        assert b"server.receive_s" in message.body
+        async with asyncio.timeout(5):
+            await upstream.exchanges[0].closed.wait()
+        assert not upstream.requests[0].whole
+
+
 async def test_an_upstream_that_closes_before_it_answers_is_a_502() -> None:
     async def answer(exchange: Exchange) -> None:
         await exchange.read()

@@ -62,4 +62,5 @@ def _copy(source: Path, target: Path) -> None:
     if source.is_dir():
         shutil.copytree(source, target, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
     else:
+        target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(source, target)

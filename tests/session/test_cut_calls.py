@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.house import House, open_house
+from tests.house import BEARER, House, open_house
 from tests.wire_client import Recorded, WireClient, function, tool_output, user
 
 CUT = '[[call get_weather {"city": "Paris on the Seine"}]]'
@@ -75,3 +75,47 @@ async def test_an_output_of_a_call_that_never_was_is_still_refused() -> None:
         first, _ = await cut_call(client)
         refused = await client.turn([tool_output("call_unknown", "x")], previous_response_id=first.id, store=False)
         assert refused.kind == "error"
+
+
+@pytest.mark.parametrize("sent_again", [False, True], ids=["answered", "sent again and answered"])
+async def test_a_cut_call_is_listed_once_where_it_was_made(sent_again: bool) -> None:
+    async with open_house("chat") as house, house.connect() as client:
+        first = await client.turn(CUT, tools=TOOLS, max_output_tokens=3)
+        call = first.output[-1]
+        again = [call] if sent_again else []
+        delta = [user("Well?"), *again, tool_output(call["call_id"], "no such city")]
+        second = await client.turn(delta, tools=TOOLS, previous_response_id=first.id)
+        third = await client.says("More.", tools=TOOLS, previous_response_id=second.id)
+        assert (second.kind, third.kind) == ("response.completed", "response.completed")
+        last = second.output[-1]["id"]
+        for response, tail in ((second, []), (third, [last, '[[say "More."]]'])):
+            whole = [CUT, call["id"], "Well?", call["call_id"], *tail]
+            assert await listed(house, response.id, "order=asc") == whole
+            assert await listed(house, response.id, "order=desc") == whole[::-1]
+            paged = []
+            after = ""
+            for _ in whole:
+                page = await show(house, response.id, f"order=asc&limit=1{after}")
+                paged += [told(item) for item in page["data"]]
+                after = f"&after={page['last_id']}"
+            assert (paged, page["has_more"]) == (whole, False)
+
+
+async def show(house: House, response: str, query: str) -> dict[str, Any]:
+    """A page of a response's input items."""
+    url = f"{house.url}/responses/{response}/input_items?{query}"
+    async with house.http.get(url, headers=BEARER) as answer:
+        page: dict[str, Any] = await answer.json()
+        return page
+
+
+async def listed(house: House, response: str, query: str) -> list[str]:
+    """What each of the items is known by."""
+    return [told(item) for item in (await show(house, response, query))["data"]]
+
+
+def told(item: dict[str, Any]) -> str:
+    """A user's text, the call that an output answers, the id of anything else."""
+    if item["type"] == "function_call_output":
+        return str(item["call_id"])
+    return str(item["content"][0]["text"] if item.get("role") == "user" else item["id"])

@@ -39,6 +39,7 @@ def test_what_it_is_told_is_in_the_file_and_in_the_list(file: Path) -> None:
     keys(
         file, "create", "--name", "ci", "--tenant", "team", "--models", "gpt-*, qwen", "--expires", "90d",
         "--requests-per-minute", "60", "--tokens-per-minute", "1000", "--connections", "2", "--turns", "3",
+        "--background-turns", "4",
     )  # fmt: skip
     keys(file, "create", "--name", "free")
     first, second = read_keys(file)
@@ -46,6 +47,7 @@ def test_what_it_is_told_is_in_the_file_and_in_the_list(file: Path) -> None:
     assert first.expires_at is not None
     assert (first.expires_at - first.created_at).days == 90
     limits = first.limits
+    assert limits.background_turns == 4
     assert (limits.requests_per_minute, limits.tokens_per_minute, limits.connections, limits.turns) == (60, 1000, 2, 3)
     listed = keys(file, "list").stdout
     assert f"{first.id}  ci  tenant=team  models=gpt-*,qwen  expires=20" in listed

@@ -11,7 +11,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[2]
-LOCK = (ROOT / "requirements.lock").read_text()
+LOCK = (ROOT / "config" / "requirements.lock").read_text()
 PINS = {canonicalize_name(name): version for name, version in re.findall(r"^([\w.-]+)==(\S+)", LOCK, re.MULTILINE)}
 NEEDS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
 
@@ -30,4 +30,6 @@ def test_every_pin_has_hashes() -> None:
 
 
 def test_the_image_installs_by_hash() -> None:
-    assert "--require-hashes -r requirements.lock" in (ROOT / "Dockerfile").read_text()
+    steps = (ROOT / "Dockerfile").read_text()
+    assert "\nCOPY config/requirements.lock ./config/requirements.lock\n" in steps
+    assert "--require-hashes -r config/requirements.lock" in steps

@@ -44,6 +44,23 @@ def test_everybody_together_is_bounded_too() -> None:
     assert whole.turns == one.turns == other.turns == 0
 
 
+def test_turns_in_the_background_are_bounded_beside_the_others() -> None:
+    whole = Account(Quota(background_turns=2))
+    one, other = Account(Quota(background_turns=1, requests_per_minute=10), whole), Account(Quota(), whole)
+    first = one.begin_turn(1, 0.0, background=True)
+    with refused(Kind.QUEUE_FULL):
+        one.begin_turn(1, 0.0, background=True)
+    assert one.headers(0.0)["x-ratelimit-remaining-requests"] == "9", "what is refused costs nothing"
+    one.begin_turn(1, 0.0).release()
+    other.begin_turn(1, 0.0, background=True)
+    with refused(Kind.QUEUE_FULL):
+        other.begin_turn(1, 0.0, background=True)
+    first.release()
+    first.release()
+    assert (one.background_turns, whole.background_turns, whole.turns) == (0, 1, 1)
+    one.begin_turn(1, 0.0, background=True)
+
+
 def test_a_refused_turn_costs_nothing() -> None:
     whole = Account(Quota(requests_per_minute=1))
     account = Account(Quota(requests_per_minute=10), whole)

@@ -5,11 +5,14 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from proxy.access.accounts import Quota
 from proxy.access.gate import Gate, Grant, unbounded
 from proxy.access.keys import KeyLimits, Keys, make_key
 from proxy.errors import Kind, LooplineError
+from tests.unit.access.encoded import encoded, plain_text
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -115,6 +118,20 @@ def test_our_keys_are_taken_out_of_the_headers_wherever_they_stand(world: World)
     token = world.key("a")
     headers = {"authorization": f"Bearer {token}", "x-api-key": token, "x-mine": f"a={token};b", "x-other": "stays"}
     assert world.gate.kept_back(headers) == {"x-other": "stays"}
+
+
+@given(encoded("llk_c2VjcmV0-c2VjcmV0_c2VjcmV0c2VjcmV0c2VjcmV0YQ"), plain_text, st.data())
+def test_no_spelling_of_a_key_passes_in_a_header_or_an_address(said: str, other: str, data: st.DataObject) -> None:
+    gate = World().gate
+    header = data.draw(
+        st.sampled_from([(f"x-{said}", other), ("x-mine", other + said), ("x-mine", f'k="{said}";{other}')])
+    )
+    assert gate.kept_back(dict([header, ("x-other", "stays")])) == {"x-other": "stays"}
+    for address in (f"/v1/audio/{said}", f"/v1/embeddings?a={other}&key={said}&b=1", f"/v1/embeddings?{said}=1"):
+        with pytest.raises(LooplineError) as caught:
+            gate.check_address(address)
+        assert caught.value.kind is Kind.INVALID_REQUEST
+    gate.check_address(f"/v1/embeddings?a={other}")
 
 
 def test_without_keys_headers_stay_and_a_credential_is_a_tenant() -> None:

@@ -4,12 +4,25 @@ import contextlib
 import itertools
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.access.keys import BadKey, Key, KeyLimits, Keys, make_key, parse_span, read_lines, token_hash, write_lines
+from proxy.access.keys import (
+    BadKey,
+    Key,
+    KeyLimits,
+    Keys,
+    holds_key,
+    make_key,
+    parse_span,
+    read_lines,
+    token_hash,
+    write_lines,
+)
+from tests.unit.access.encoded import encoded, plain_text
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 _NUMBERS = itertools.count()
@@ -139,3 +152,32 @@ def test_a_time_to_live(text: str, hours: int) -> None:
 def test_no_time_to_live(text: str) -> None:
     with pytest.raises(BadKey, match="90d"):
         parse_span(text)
+
+
+@given(encoded(made()[1]), plain_text, plain_text)
+def test_a_token_is_found_wherever_it_stands_and_however_it_is_encoded(token: str, before: str, after: str) -> None:
+    assert holds_key(before + token + after)
+    assert holds_key(before + token.swapcase() + after)
+
+
+@given(plain_text, plain_text)
+def test_a_text_without_a_token_is_not_taken_for_one(text: str, other: str) -> None:
+    assert not holds_key(text)
+    assert not holds_key(quote(quote(f"{text}?a={other}")))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "llk", "llk-abc", "100%", "%", "%zz", "%25" * 5, "l%6ck", "llk%5", "%5F%6C%6C%6B", "\udcff%ff", "a+b%20c"],
+)
+def test_texts_that_hold_none(text: str) -> None:
+    assert not holds_key(text)
+
+
+def test_what_is_encoded_beyond_telling_counts_as_holding_one() -> None:
+    text = "%20"
+    for _ in range(6):
+        text = quote(text)
+    assert not holds_key(text)
+    assert holds_key(quote(text))
+    assert holds_key("%" + "25" * 30_000)

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from proxy.access.passing import check_path, checked_json
+from proxy.access.passing import (
+    _ABOUT_BODIES,
+    _OVERRIDES,
+    check_path,
+    check_query,
+    checked_json,
+    is_plain_json,
+    overrides,
+)
 from proxy.errors import Kind, LooplineError
 from proxy.settings import Passthrough
 
@@ -111,3 +121,58 @@ def test_bodies_that_are_refused(body: bytes, kind: Kind) -> None:
 
 def test_a_key_for_every_model() -> None:
     assert checked_json(b'{"model":"any"}', Key(models=None), resolve) == b'{"model":"any"}'
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["x-original-url", "x-rewrite-url", "x-http-method-override", "x-method-override", "x-http-method",
+     "x_http_method_override", "x-http_method-override", "x-forwarded-prefix", "content_type", "content_length",
+     "content_encoding", "transfer_encoding"],
+)  # fmt: skip
+def test_headers_that_some_server_believes_more_than_what_was_checked(name: str) -> None:
+    assert overrides(name)
+
+
+@pytest.mark.parametrize(
+    "name", ["content-type", "content-length", "accept", "openai-beta", "session_id", "x-stainless-lang", "user-agent"]
+)
+def test_headers_that_stay(name: str) -> None:
+    assert not overrides(name)
+
+
+@pytest.mark.parametrize(
+    "content_type",
+    ["application/json", "Application/JSON", "application/json; charset=utf-8", 'application/json;charset="UTF-8" '],
+)
+def test_json_that_everybody_reads_alike(content_type: str) -> None:
+    assert is_plain_json(content_type)
+
+
+@pytest.mark.parametrize(
+    "content_type",
+    ["", "text/json", "application/json; charset=utf-7", "application/json; charset=utf-16", "application/jsonp",
+     "application/json, text/plain", "application/json; charset=utf-8; charset=utf-7", "application/json; boundary=a"],
+)  # fmt: skip
+def test_json_that_somebody_reads_otherwise(content_type: str) -> None:
+    assert not is_plain_json(content_type)
+
+
+@pytest.mark.parametrize(
+    "query", ["model=a", "a=1&Model=b", "a=1;model=b", "%6dodel=a", "model", "model[]=a", "+model=a", "_method=PUT"]
+)
+def test_an_address_that_names_a_model_or_a_method_is_refused(query: str) -> None:
+    with pytest.raises(LooplineError) as caught:
+        check_query(query)
+    assert caught.value.kind is Kind.INVALID_REQUEST
+
+
+@pytest.mark.parametrize("query", ["", "api-version=1", "a=model", "models=a", "a=1&&b", "amodel=1"])
+def test_other_addresses_pass(query: str) -> None:
+    check_query(query)
+
+
+def test_the_headers_that_are_dropped_are_those_of_the_docs() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "passthrough.md").read_text()
+    table = text.partition("| header | what a server may take from it |")[2].partition("\n\n")[0]
+    named = {name.lower() for name in re.findall(r"`([\w-]+)`", table)}
+    assert named == {*_OVERRIDES, *_ABOUT_BODIES}
