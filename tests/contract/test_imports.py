@@ -37,6 +37,11 @@ LEVELS = {
     "proxy.state_folder": 2,
     "proxy.session": 3,
     "proxy.server": 4,
+    "proxy.telemetry.numbers": 1,
+    "proxy.telemetry.lines": 2,
+    "proxy.telemetry.writer": 1,
+    "proxy.telemetry.families": 2,
+    "proxy.telemetry.exposition": 2,
     "proxy.telemetry.metrics": 4,
     "proxy.telemetry.logging": 4,
     "proxy.telemetry.tracing": 4,
@@ -72,6 +77,7 @@ MAY_DO_IO = (
     "proxy/upstream/relay.py",
     "proxy/server/*",
     "proxy/telemetry/metrics.py",
+    "proxy/telemetry/writer.py",
     "proxy/telemetry/logging.py",
     "proxy/tools/*",
 )
@@ -90,7 +96,7 @@ MAY_USE = {
 }
 MAY_START_TASKS = ("proxy/session/tasks.py", "proxy/tools/*")
 MAY_PRINT = ("proxy/cli.py", "proxy/keys_cli.py", "proxy/app.py", "proxy/tools/*")
-MAY_IMPORT_PROMETHEUS = ("proxy/telemetry/metrics.py", "proxy/tools/*")
+MAY_IMPORT_PROMETHEUS = ("proxy/telemetry/exposition.py", "proxy/tools/*")
 
 
 class Module(NamedTuple):

@@ -12,6 +12,7 @@ import structlog
 from proxy.telemetry import logging as log_module
 from proxy.telemetry.logging import Log, http_logger
 from proxy.telemetry.observer import TurnRecord
+from proxy.telemetry.writer import Writer
 
 
 class SlowStream(io.BytesIO):
@@ -32,11 +33,11 @@ class SlowStream(io.BytesIO):
 
 def test_a_stream_that_nobody_reads_holds_nobody_up_and_what_is_lost_is_said() -> None:
     stream = SlowStream()
-    writer = log_module._Writer(stream, max_lines=10)
+    writer = Writer(stream, max_lines=10)
     for number in range(1000):
         writer.write(f"line {number}")
     stream.released.set()
-    writer._lines.join()
+    writer.flush()
     writer.write("last")
     assert stream.written.wait(10)
     lines = stream.getvalue().decode().splitlines()
@@ -48,9 +49,9 @@ def test_a_stream_that_nobody_reads_holds_nobody_up_and_what_is_lost_is_said() -
 def test_a_closed_stream_is_survived() -> None:
     stream = io.BytesIO()
     stream.close()
-    writer = log_module._Writer(stream)
+    writer = Writer(stream)
     writer.write("line")
-    writer._lines.join()
+    writer.flush()
 
 
 def test_a_header_that_is_no_text_costs_no_line() -> None:

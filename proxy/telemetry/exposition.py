@@ -1,0 +1,90 @@
+"""What was counted, as Prometheus reads it; the only file that imports its client library.
+
+Nothing is done before somebody asks: `Exposition` is a collector that turns plain numbers into samples at each scrape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+from prometheus_client.samples import Exemplar
+from prometheus_client.utils import floatToGoString
+
+from proxy.telemetry.numbers import Family, Histogram, Histograms, Labels, Numbers
+
+Sampled = Callable[[], Iterable[tuple[Labels, float]]]
+
+
+class Exposition(Collector):
+    """Families that are counted (`add`) and families that are read when somebody asks (`sample`)."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        self._counted: list[Numbers | Histograms] = []
+        self._sampled: list[tuple[Family, Sampled]] = []
+        for collector in (ProcessCollector, PlatformCollector, GCCollector):
+            collector(registry=self._registry)
+        self._registry.register(self)
+
+    def add(self, counted: Numbers | Histograms) -> None:
+        """One more family that is counted as things happen."""
+        self._counted.append(counted)
+
+    def sample(self, family: Family, read: Sampled) -> None:
+        """One more family whose values `read` tells at each scrape."""
+        self._sampled.append((family, read))
+
+    def render(self, accept: str = "") -> tuple[bytes, str]:
+        """The text and its content type: OpenMetrics, with exemplars, for whoever accepts it; else the classic one."""
+        encode, content_type = choose_encoder(accept)
+        return encode(self._registry), content_type
+
+    def describe(self) -> Iterator[Metric]:
+        """Nothing: the registry would otherwise collect once to learn the names."""
+        return iter(())
+
+    def collect(self) -> Iterator[Metric]:
+        """All families, in the order they were added."""
+        for counted in self._counted:
+            if isinstance(counted, Histograms):
+                yield _histograms(counted)
+            else:
+                yield _numbers(counted.family, ((labels, number.value) for labels, number in counted.children.items()))
+        for family, read in self._sampled:
+            yield _numbers(family, read())
+
+
+def _numbers(family: Family, values: Iterable[tuple[Labels, float]]) -> Metric:
+    made: CounterMetricFamily | GaugeMetricFamily
+    make = CounterMetricFamily if family.type == "counter" else GaugeMetricFamily
+    made = make(family.name, family.help, labels=tuple(family.labels), unit=family.unit)
+    for labels, value in values:
+        made.add_metric(labels, value)
+    return made
+
+
+def _histograms(counted: Histograms) -> Metric:
+    family = counted.family
+    made = HistogramMetricFamily(family.name, family.help, labels=tuple(family.labels), unit=family.unit)
+    bounds = [*map(floatToGoString, family.bounds), "+Inf"]
+    for labels, histogram in counted.children.items():
+        made.add_metric(labels, _buckets(histogram, bounds), histogram.sum)
+    return made
+
+
+def _buckets(histogram: Histogram, bounds: list[str]) -> list[tuple[str, float] | tuple[str, float, Exemplar]]:
+    made: list[tuple[str, float] | tuple[str, float, Exemplar]] = []
+    total = 0
+    for at, (bound, count) in enumerate(zip(bounds, histogram.counts, strict=True)):
+        total += count
+        seen = histogram.exemplars.get(at)
+        if seen is None:
+            made.append((bound, total))
+        else:
+            made.append((bound, total, Exemplar({"trace_id": seen.trace_id}, seen.value, seen.at_s)))
+    return made
