@@ -212,7 +212,7 @@ class _Watched(asyncio.Protocol):
 
     def _late(self) -> None:
         message = f"A message was not there within {self._receive_s:g} s (server.receive_s)."
-        self._end(LooplineError(Kind.SLOW_SENDER, message))
+        self._end(LooplineError(Kind.SLOW_SENDER, message, limit="server.receive_s"))
 
     def _end(self, error: LooplineError) -> None:
         """The client is told, and nothing of what it still sends is taken."""

@@ -63,6 +63,7 @@ class Backgrounds:
                 "wait for one to end, or leave 'background' out.",
                 param="background",
                 retry_after_s=5,
+                limit="limits.background_turns",
             )
         key = (tenant, response)
         background = Background(turn, lambda: self._forget(key))

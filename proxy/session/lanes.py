@@ -114,6 +114,9 @@ class Lanes:
     def __iter__(self) -> Iterator[Lane]:
         return iter(self._lanes.values())
 
+    def __len__(self) -> int:
+        return len(self._lanes)
+
     def find(self, name: str | None) -> Lane | None:
         """The lane of that name, if it was ever used."""
         return self._lanes.get(name)
@@ -134,6 +137,7 @@ class Lanes:
                     f"This connection has used {self._max_names} distinct values of 'stream_id', the maximum "
                     "(limits.lanes); use one of them, or a new connection.",
                     param="stream_id",
+                    limit="limits.lanes",
                 )
             lane = self._lanes[name] = Lane(name)
         return lane

@@ -164,6 +164,11 @@ class Session:
         await self.shut_down()
 
     @property
+    def lanes(self) -> int:
+        """How many names of lanes are in use."""
+        return len(self._lanes)
+
+    @property
     def idle(self) -> bool:
         """Does nothing run?"""
         return self._resting.is_set()

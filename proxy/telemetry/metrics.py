@@ -28,6 +28,7 @@ _DOWN = frozenset(
         Kind.UPSTREAM_UNAVAILABLE,
     )
 )
+_DOWN_FOR_S = 30.0
 _ANSWERED = ("completed", "incomplete")
 
 
@@ -98,7 +99,7 @@ class Metrics:
         self._unreadable = self._numbers(f.UNREADABLE)
         self._same: dict[Labels, _Same] = {}
         self._models: set[str] = set()
-        self._last_failures: dict[str, str] = {}
+        self._failures: dict[str, tuple[str, float]] = {}
 
     def _numbers(self, family: Family) -> Numbers:
         made = Numbers(family)
@@ -143,11 +144,15 @@ class Metrics:
         self.exposition.sample(family, lambda: [((), read())])
 
     def health(self, endpoint: str) -> tuple[str, str]:
-        """How the endpoint's last attempt went: `up`, `down` or `unknown`, and the kind of failure."""
+        """How the endpoint's last attempt went: `up`, `down` or `unknown`, and the kind of failure.
+
+        A failure is forgotten after half a minute: who is not asked because it was down would stay down for ever.
+        """
         up = self._up.children.get((endpoint,))
-        if up is None:
-            return "unknown", ""
-        return ("up", "") if up.value else ("down", self._last_failures.get(endpoint, ""))
+        if up is not None and up.value:
+            return "up", ""
+        kind, failed_s = self._failures.get(endpoint, ("", 0.0))
+        return ("down", kind) if kind and time.monotonic() - failed_s < _DOWN_FOR_S else ("unknown", kind)
 
     # --- Observer ----------------------------------------------------------------------------------------------------
 
@@ -256,7 +261,7 @@ class Metrics:
         self._upstream_errors.child(endpoint or f.NONE, kind).value += 1
         if endpoint and kind in _DOWN:
             self._up.child(endpoint).value = 0
-            self._last_failures[endpoint] = kind
+            self._failures[endpoint] = (kind, time.monotonic())
 
     def limited(self, limit: str) -> None:
         self._limits.child(limit).value += 1
