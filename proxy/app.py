@@ -36,10 +36,11 @@ from proxy.session.tasks import Tasks
 from proxy.settings import Settings, is_loopback
 from proxy.state_folder import load_secrets
 from proxy.telemetry import families
+from proxy.telemetry.caches import Cache
 from proxy.telemetry.lag import LagSampler
 from proxy.telemetry.logging import Log, http_logger
 from proxy.telemetry.metrics import Metrics
-from proxy.telemetry.observer import Cache, Observer, Observers
+from proxy.telemetry.observer import Observer, Observers
 from proxy.upstream.http import AiohttpClient
 from proxy.upstream.relay import Relay
 from proxy.wire.client_events import Limits as RequestLimits
@@ -161,7 +162,12 @@ class Loopline:
 
     def _watch(self, services: Services) -> None:
         """What metrics look at when somebody asks for them."""
-        caches = {"store": services.store, "catalog": services.catalogs, "tools": services.tools}
+        caches = {
+            "store": services.store,
+            "catalog": services.catalogs,
+            "terms": services.terms,
+            "tools": services.tools,
+        }
         budget = self.gate.accounts.whole.budget
         self.metrics.watch_caches({name: cache for name, cache in caches.items() if isinstance(cache, Cache)})
         self.metrics.watch_endpoints(services.endpoints)

@@ -8,7 +8,7 @@ from cachetools import TTLCache
 
 from proxy.conversation.chain import Node
 from proxy.conversation.holding import Holding
-from proxy.telemetry.observer import CacheCounts
+from proxy.telemetry.caches import CacheCounts
 from proxy.wire import ids
 from proxy.wire.items import item_id
 

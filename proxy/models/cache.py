@@ -16,7 +16,7 @@ from proxy.errors import LooplineError
 from proxy.http_client import HttpClient, HttpRequest, read_all
 from proxy.models.catalog import Catalog, questions, read_catalog
 from proxy.models.profile import GENERIC, Profile, profiles
-from proxy.telemetry.observer import CacheCounts
+from proxy.telemetry.caches import CacheCounts
 
 _MAX_BODY_BYTES = 4 * 1024 * 1024
 # An upstream that is down is asked again this often, not once a turn.

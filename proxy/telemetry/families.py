@@ -25,7 +25,10 @@ _TRANSPORT = "`websocket`, `http`"
 _DIALECT = "`chat`, `responses`, `none` where no endpoint was chosen"
 _KIND = "the kinds of failure in `proxy/errors.py`"
 _MODELS = {"endpoint": _ENDPOINT, "model": _MODEL}
-_CACHE = {"cache": "`store` (stored responses), `catalog` (what upstreams serve), `tools` (tools read), `prefix`"}
+_CACHE = {
+    "cache": "`store` (stored responses), `catalog` (what upstreams serve), `terms` (what clients repeat, parsed), "
+    "`tools` (tools, read)"
+}
 _ANSWERED = "Of turns that were answered (completed or incomplete), warm-ups aside."
 
 BUILD_INFO = Family("loopline_build_info", "gauge", "The version that runs, as a label.", {"version": "the version"})

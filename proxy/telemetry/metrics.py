@@ -13,9 +13,10 @@ from typing import Protocol
 
 from proxy.errors import Kind
 from proxy.telemetry import families as f
+from proxy.telemetry.caches import Cache
 from proxy.telemetry.exposition import Exposition
 from proxy.telemetry.numbers import Family, Histograms, Labels, Numbers
-from proxy.telemetry.observer import Cache, PassedRecord, SessionRecord, Stages, TurnRecord
+from proxy.telemetry.observer import PassedRecord, SessionRecord, Stages, TurnRecord
 
 # What says that an endpoint cannot serve; a refusal of one request does not.
 _DOWN = frozenset(

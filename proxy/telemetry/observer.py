@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol
 
 
 class Stages(NamedTuple):
@@ -186,28 +186,6 @@ class PassedRecord:
     bytes_in: int = 0
     bytes_out: int = 0
     ended_s: float | None = None
-
-
-@dataclass(slots=True)
-class CacheCounts:
-    """What a cache counts about itself: hits, misses, and what it let go, `full` to make room, `old` by its age."""
-
-    hits: int = 0
-    misses: int = 0
-    full: int = 0
-    old: int = 0
-
-
-@runtime_checkable
-class Cache(Protocol):
-    """A cache that reports. It counts as it works, and is looked at when somebody asks for numbers."""
-
-    @property
-    def counts(self) -> CacheCounts: ...
-
-    def used_bytes(self) -> int: ...
-
-    def __len__(self) -> int: ...
 
 
 class Observer(Protocol):

@@ -26,6 +26,7 @@ LEVELS = {
     "proxy.http_client": 1,
     "proxy.files": 1,
     "proxy.telemetry": 1,  # the package itself: empty
+    "proxy.telemetry.caches": 0,
     "proxy.telemetry.observer": 1,
     "proxy.models": 2,
     "proxy.conversation": 2,

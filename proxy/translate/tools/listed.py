@@ -18,7 +18,7 @@ import xxhash
 from cachetools import LRUCache
 
 from proxy.errors import Kind, LooplineError
-from proxy.telemetry.observer import CacheCounts
+from proxy.telemetry.caches import CacheCounts
 from proxy.translate.left_out import LeftOut
 from proxy.translate.tools.kinds import FUNCTION_MAKERS, NEEDLESS, Spec
 from proxy.wire.codec import NULL, Raw, decode, decode_array, encode, is_null

@@ -18,10 +18,11 @@ from proxy.models.catalog import Catalog, Names
 from proxy.models.profile import generic
 from proxy.settings import CATALOG
 from proxy.telemetry import families
+from proxy.telemetry.caches import CacheCounts
 from proxy.telemetry.lines import turn_line
 from proxy.telemetry.metrics import Metrics
 from proxy.telemetry.numbers import Family, Histogram
-from proxy.telemetry.observer import CacheCounts, PassedRecord, SessionRecord, Stages, TurnRecord
+from proxy.telemetry.observer import PassedRecord, SessionRecord, Stages, TurnRecord
 from proxy.tools.metrics_table import rewritten
 
 ROOT = Path(__file__).parents[3]
