@@ -199,7 +199,7 @@ class Loopline:
             gate=self.gate,
             proxies=TrustedProxies(settings.server.trusted_proxies),
         )
-        self.operations = OperationsRoute(self.metrics.render, door.check_page, __version__, self._endpoints)
+        self.operations = OperationsRoute(self.metrics.exposition.pieces, door.check_page, __version__, self._endpoints)
         limits = RequestLimits(input_items=settings.limits.input_items, tools=settings.limits.tools)
         self.sockets = WebSocketRoute(
             services,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from aiohttp import web
 
@@ -12,7 +13,7 @@ from proxy.wire.codec import encode
 
 
 class OperationsRoute:
-    """`render_metrics` gives the exposition text and its content type for what an `Accept` header asks for; `check`
+    """`render_metrics` gives the pieces of the text and its content type for what an `Accept` header asks for; `check`
     raises `LooplineError` for a request that must not see it. `ready` is whether new clients are welcome.
 
     `endpoints` tells what is known of the upstreams (`health` is up, down or unknown); `tells_endpoints` whether
@@ -24,7 +25,7 @@ class OperationsRoute:
 
     def __init__(
         self,
-        render_metrics: Callable[[str], tuple[bytes, str]],
+        render_metrics: Callable[[str], tuple[Iterator[bytes], str]],
         check: Callable[[web.Request], None],
         version: str,
         endpoints: Callable[[], Sequence[Mapping[str, object]]] = tuple,
@@ -67,5 +68,9 @@ class OperationsRoute:
     async def metrics(self, request: web.Request) -> web.Response:
         """Prometheus text, or OpenMetrics for whoever accepts it. Raises `LooplineError` (forbidden)."""
         self._check(request)
-        body, content_type = self._render_metrics(request.headers.get("Accept", ""))
-        return web.Response(body=body, headers={"Content-Type": content_type})
+        pieces, content_type = self._render_metrics(request.headers.get("Accept", ""))
+        body = bytearray()
+        for piece in pieces:
+            body += piece
+            await asyncio.sleep(0)  # streams go on between two families
+        return web.Response(body=bytes(body), headers={"Content-Type": content_type})

@@ -1,6 +1,6 @@
 """What was counted, as Prometheus reads it; the only file that imports its client library.
 
-Nothing is done before somebody asks: `Exposition` is a collector that turns plain numbers into samples at each scrape.
+Nothing is done before somebody asks: plain numbers become samples at each scrape.
 """
 
 from __future__ import annotations
@@ -20,16 +20,28 @@ from proxy.telemetry.numbers import Family, Histogram, Histograms, Labels, Numbe
 Sampled = Callable[[], Iterable[tuple[Labels, float]]]
 
 
-class Exposition(Collector):
+_EOF = b"# EOF\n"  # of OpenMetrics
+
+
+class _One(Collector):
+    """One family."""
+
+    def __init__(self, metric: Metric) -> None:
+        self._metric = metric
+
+    def collect(self) -> Iterable[Metric]:
+        return (self._metric,)
+
+
+class Exposition:
     """Families that are counted (`add`) and families that are read when somebody asks (`sample`)."""
 
     def __init__(self) -> None:
-        self._registry = CollectorRegistry()
+        self._process = CollectorRegistry()
         self._counted: list[Numbers | Histograms] = []
         self._sampled: list[tuple[Family, Sampled]] = []
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
-            collector(registry=self._registry)
-        self._registry.register(self)
+            collector(registry=self._process)
 
     def add(self, counted: Numbers | Histograms) -> None:
         """One more family that is counted as things happen."""
@@ -39,14 +51,21 @@ class Exposition(Collector):
         """One more family whose values `read` tells at each scrape."""
         self._sampled.append((family, read))
 
-    def render(self, accept: str = "") -> tuple[bytes, str]:
-        """The text and its content type: OpenMetrics, with exemplars, for whoever accepts it; else the classic one."""
-        encode, content_type = choose_encoder(accept)
-        return encode(self._registry), content_type
+    def pieces(self, accept: str = "") -> tuple[Iterator[bytes], str]:
+        """The text, family by family, and its content type: OpenMetrics, with exemplars, for whoever accepts it.
 
-    def describe(self) -> Iterator[Metric]:
-        """Nothing: the registry would otherwise collect once to learn the names."""
-        return iter(())
+        In pieces, because the library takes some 15 µs for a line: whole, it would hold up every stream meanwhile.
+        """
+        encode, content_type = choose_encoder(accept)
+        return self._pieces(encode), content_type
+
+    def _pieces(self, encode: Callable[[Collector], bytes]) -> Iterator[bytes]:
+        end = b""
+        for collector in (self._process, *map(_One, self.collect())):
+            text = encode(collector)
+            end = _EOF if text.endswith(_EOF) else b""
+            yield text.removesuffix(end)
+        yield end
 
     def collect(self) -> Iterator[Metric]:
         """All families, in the order they were added."""

@@ -114,7 +114,8 @@ class Metrics:
 
     def render(self, accept: str = "") -> tuple[bytes, str]:
         """The exposition text and its content type, in the form that `accept`, a header, asks for."""
-        return self.exposition.render(accept)
+        pieces, content_type = self.exposition.pieces(accept)
+        return b"".join(pieces), content_type
 
     # --- What is looked at when somebody asks ------------------------------------------------------------------------
 
@@ -170,7 +171,7 @@ class Metrics:
     def turn_ended(self, record: TurnRecord) -> None:
         self._running.value -= 1
         same = self._kept(record)
-        same.ended[record.outcome].value += 1
+        same.ended.get(record.outcome, same.ended["failed"]).value += 1
         same.bytes_in.value += record.bytes_in
         same.bytes_out.value += record.bytes_out
         if record.forked:

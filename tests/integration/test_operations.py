@@ -12,6 +12,7 @@ from typing import Any
 import aiohttp
 import pytest
 import structlog
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
 from prometheus_client.parser import text_string_to_metric_families
 
 from proxy.app import Loopline
@@ -87,6 +88,17 @@ async def test_metrics_move_with_turns(house: House) -> None:
     samples = await scrape(house)
     assert value(samples, "loopline_session_open") == 0
     assert value(samples, "loopline_session_ended_total", code="1000") == 1
+
+
+async def test_whoever_accepts_open_metrics_gets_them(house: House) -> None:
+    headers = {"Accept": "application/openmetrics-text;version=1.0.0;q=0.9,text/plain;q=0.5"}
+    async with house.http.get(f"{house.root}/metrics", headers=headers) as response:
+        assert response.headers["Content-Type"].startswith("application/openmetrics-text; version=1.0.0")
+        text = await response.text()
+    assert text.endswith("\n# EOF\n")
+    assert text.count("# EOF") == 1
+    names = [family.name for family in open_metrics(text)]  # type: ignore[no-untyped-call]
+    assert {"loopline_build_info", "loopline_turn_ended", "process_cpu_seconds", "python_info"} <= {*names}
 
 
 async def test_a_running_turn_and_a_cancelled_one_are_counted(house: House) -> None:
