@@ -21,6 +21,7 @@ Sampled = Callable[[], Iterable[tuple[Labels, float]]]
 
 
 _EOF = b"# EOF\n"  # of OpenMetrics
+_HISTOGRAMS_A_PIECE = 10
 
 
 class _One(Collector):
@@ -52,28 +53,33 @@ class Exposition:
         self._sampled.append((family, read))
 
     def pieces(self, accept: str = "") -> tuple[Iterator[bytes], str]:
-        """The text, family by family, and its content type: OpenMetrics, with exemplars, for whoever accepts it.
+        """The text in pieces, and its content type: OpenMetrics, with exemplars, for whoever accepts it.
 
-        In pieces, because the library takes some 15 µs for a line: whole, it would hold up every stream meanwhile.
+        The library takes some 15 µs for a line: made whole, the text of many models would hold up every stream.
         """
         encode, content_type = choose_encoder(accept)
         return self._pieces(encode), content_type
 
     def _pieces(self, encode: Callable[[Collector], bytes]) -> Iterator[bytes]:
-        end = b""
-        for collector in (self._process, *map(_One, self.collect())):
-            text = encode(collector)
-            end = _EOF if text.endswith(_EOF) else b""
-            yield text.removesuffix(end)
+        text = encode(self._process)
+        end = _EOF if text.endswith(_EOF) else b""
+        yield text.removesuffix(end)
+        last = ""
+        for metric in self._collected():
+            text = encode(_One(metric)).removesuffix(end)
+            while metric.name == last and text.startswith(b"#"):
+                text = text.partition(b"\n")[2]  # what the family is was said with its first piece
+            last = metric.name
+            yield text
         yield end
 
-    def collect(self) -> Iterator[Metric]:
-        """All families, in the order they were added."""
+    def _collected(self) -> Iterator[Metric]:
+        """All families in the order they were added, large ones in several parts."""
         for counted in self._counted:
             if isinstance(counted, Histograms):
-                yield _histograms(counted)
+                yield from _histograms(counted)
             else:
-                yield _numbers(counted.family, ((labels, number.value) for labels, number in counted.children.items()))
+                yield _numbers(counted.family, [(labels, each.value) for labels, each in counted.children.items()])
         for family, read in self._sampled:
             yield _numbers(family, read())
 
@@ -87,13 +93,15 @@ def _numbers(family: Family, values: Iterable[tuple[Labels, float]]) -> Metric:
     return made
 
 
-def _histograms(counted: Histograms) -> Metric:
+def _histograms(counted: Histograms) -> Iterator[Metric]:
     family = counted.family
-    made = HistogramMetricFamily(family.name, family.help, labels=tuple(family.labels), unit=family.unit)
     bounds = [*map(floatToGoString, family.bounds), "+Inf"]
-    for labels, histogram in counted.children.items():
-        made.add_metric(labels, _buckets(histogram, bounds), histogram.sum)
-    return made
+    children = list(counted.children.items())
+    for start in range(0, len(children) or 1, _HISTOGRAMS_A_PIECE):
+        made = HistogramMetricFamily(family.name, family.help, labels=tuple(family.labels), unit=family.unit)
+        for labels, histogram in children[start : start + _HISTOGRAMS_A_PIECE]:
+            made.add_metric(labels, _buckets(histogram, bounds), histogram.sum)
+        yield made
 
 
 def _buckets(histogram: Histogram, bounds: list[str]) -> list[tuple[str, float] | tuple[str, float, Exemplar]]:

@@ -220,6 +220,20 @@ def test_whoever_accepts_open_metrics_gets_traces() -> None:
     assert b"0af7651916cd43dd" not in metrics.render()[0]
 
 
+@pytest.mark.parametrize("accept", ["", "application/openmetrics-text;version=1.0.0"])
+def test_a_text_made_in_pieces_is_one_text(accept: str) -> None:
+    metrics = Metrics("1")
+    for number in range(50):
+        metrics.turn_ended(turn(upstream_model=f"m{number}"))
+    text = metrics.render(accept)[0].decode()
+    parse = open_metrics if accept else text_string_to_metric_families
+    [family] = [each for each in parse(text) if each.name == "loopline_turn_duration_seconds"]
+    assert {sample.labels["model"] for sample in family.samples} == {f"m{number}" for number in range(50)}
+    described = [line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")]
+    assert len(described) == len(set(described))
+    assert max(piece.count(b"\n") for piece in metrics.exposition.pieces(accept)[0]) < 300
+
+
 # --- Closed labels ---------------------------------------------------------------------------------------------------
 
 CLOSED: dict[str, set[str]] = {
