@@ -51,7 +51,6 @@ async def test_the_parts_of_a_turn_are_its_wall_time_and_the_upstreams_is_what_i
     assert sum(stages) == pytest.approx(total_s(record), rel=0.01)
     assert stages.upstream >= UPSTREAM_S
     assert min(stages.parse, stages.queue, stages.chain, stages.prepare, stages.translate, stages.send) > 0
-    assert total_s(record) - stages.upstream < stages.upstream  # what is left is not an upstream's time booked on us
 
 
 async def test_only_a_new_connection_takes_time(house: House) -> None:
