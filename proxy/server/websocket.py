@@ -182,7 +182,8 @@ class _Watched(asyncio.Protocol):
     def refuse(self) -> None:
         """A message is larger than what a socket lives through."""
         allowed = f"the {self.watch.max_bytes} bytes after which a socket is closed (limits.frame_hard_bytes)"
-        self._end(LooplineError(Kind.MESSAGE_TOO_LARGE, f"A message is larger than {allowed}."))
+        message = f"A message is larger than {allowed}."
+        self._end(LooplineError(Kind.MESSAGE_TOO_LARGE, message, limit="limits.frame_hard_bytes"))
 
     def eof_received(self) -> bool | None:
         self._protocol.eof_received()

@@ -224,6 +224,7 @@ class Session:
                 Kind.MESSAGE_TOO_LARGE,
                 f"The message has {len(data)} bytes, more than the {self._limits.frame_bytes} allowed "
                 "(limits.frame_bytes).",
+                limit="limits.frame_bytes",
             )
         kind, members = parse_message(data)
         handle = _HANDLERS.get(kind)

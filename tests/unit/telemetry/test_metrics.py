@@ -250,6 +250,7 @@ CLOSED: dict[str, set[str]] = {
     "code": {*map(str, range(1000, 1016)), "other"},
     "status": {"1xx", "2xx", "3xx", "4xx", "5xx", "none"},
     "version": {"1"},
+    "reason": {"full", "old", "malformed", "too_large"},
     "limit": set(CATALOG),
 }
 
