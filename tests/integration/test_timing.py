@@ -257,6 +257,8 @@ async def test_readiness_tells_of_upstreams_and_fails_for_them_only_when_asked(u
         assert (status, document["status"]) == (200, "ready")
         assert endpoint == {"name": "default", "health": "down", "error": "upstream_unreachable", "turns": 0}
         assert await get(house, "/readyz?upstream=1") == (503, {**document, "status": "upstream_down"})
+        async with house.http.get(f"{house.root}/readyz", headers={"Host": "a-stranger.example"}) as response:
+            assert await response.json() == {"status": "ready"}
 
 
 async def test_thousands_of_names_over_sockets_make_no_series() -> None:
