@@ -20,7 +20,7 @@ from proxy.access.sealing import Sealer
 from proxy.models.catalog import Names
 from proxy.server.body import BodyReader
 from proxy.server.connection import Runner
-from proxy.server.door import Door, answer_errors, make_safe, name_request
+from proxy.server.door import Door, answer_errors, make_safe, name_request, telling_limits
 from proxy.server.models import ModelsRoute
 from proxy.server.operations import OperationsRoute
 from proxy.server.passthrough import PassthroughRoute
@@ -35,6 +35,9 @@ from proxy.session.session import SessionLimits
 from proxy.session.tasks import Tasks
 from proxy.settings import Settings, is_loopback
 from proxy.state_folder import load_secrets
+from proxy.telemetry import families
+from proxy.telemetry.caches import Cache
+from proxy.telemetry.lag import LagSampler
 from proxy.telemetry.logging import Log, http_logger
 from proxy.telemetry.metrics import Metrics
 from proxy.telemetry.observer import Observer, Observers
@@ -133,6 +136,8 @@ class Loopline:
         if self.keys is not None:
             watching = self.tasks.spawn(_follow(self.keys, self.backgrounds), "follow the file of keys")
             stack.callback(watching.cancel)
+        self._watch(services)
+        stack.callback(LagSampler(self.metrics.loop_lag).stop)
         runner = Runner(
             app,
             observer,
@@ -155,6 +160,29 @@ class Loopline:
             await self._start_admin(stack, observer)
         self.operations.ready = True
 
+    def _watch(self, services: Services) -> None:
+        """What metrics look at when somebody asks for them."""
+        caches = {
+            "store": services.store,
+            "catalog": services.catalogs,
+            "terms": services.terms,
+            "tools": services.tools,
+        }
+        budget = self.gate.accounts.whole.budget
+        self.metrics.watch_caches({name: cache for name, cache in caches.items() if isinstance(cache, Cache)})
+        self.metrics.watch_endpoints(services.endpoints)
+        self.metrics.watch(families.MEMORY_USED, lambda: budget.used)
+        self.metrics.watch(families.MEMORY_LIMIT, lambda: budget.limit)
+        self.metrics.watch(families.LANES_OPEN, lambda: sum(session.lanes for session in self.sockets.sessions))
+
+    def _endpoints(self) -> list[dict[str, object]]:
+        """What is known of the upstreams."""
+        told: list[dict[str, object]] = []
+        for endpoint in self.services.endpoints:
+            health, kind = self.metrics.health(endpoint.name)
+            told.append({"name": endpoint.name, "health": health, "error": kind or None, "turns": endpoint.in_flight})
+        return told
+
     def _routes(self, services: Services, tenant_secret: bytes, relay: Relay) -> web.Application:
         settings = self.settings
         self.gate = Gate(
@@ -171,7 +199,7 @@ class Loopline:
             gate=self.gate,
             proxies=TrustedProxies(settings.server.trusted_proxies),
         )
-        self.operations = OperationsRoute(self.metrics.render, door.check_page, __version__)
+        self.operations = OperationsRoute(self.metrics.exposition.pieces, door.check_page, __version__, self._endpoints)
         limits = RequestLimits(input_items=settings.limits.input_items, tools=settings.limits.tools)
         self.sockets = WebSocketRoute(
             services,
@@ -228,7 +256,7 @@ class Loopline:
         app = web.Application(
             middlewares=[answer_errors, self.passthrough.take_the_rest], client_max_size=settings.limits.frame_bytes
         )
-        app.on_response_prepare.extend((name_request, make_safe))
+        app.on_response_prepare.extend((name_request, make_safe, telling_limits(services.observer)))
         for path in ("/v1/responses", "/v1/codex/responses"):  # pi puts the second behind its base URL
             app.router.add_get(path, self.sockets.handle, allow_head=False)
             app.router.add_post(path, self.responses.handle)
@@ -246,7 +274,8 @@ class Loopline:
         # keys alone protect: server.admin_port has them.
         server = self.settings.server
         exposed = bool(server.trusted_proxies) or not (server.insecure or is_loopback(server.host))
-        if server.admin_port or not exposed:
+        self.operations.tells_endpoints = bool(server.admin_port) or not exposed
+        if self.operations.tells_endpoints:
             app.router.add_get("/metrics", self.operations.metrics)
 
     async def _start_admin(self, stack: AsyncExitStack, observer: Observer) -> None:

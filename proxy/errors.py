@@ -158,7 +158,8 @@ class LooplineError(Exception):
 
     `message` is shown to the client and names the remedy where there is one. `param` is the request field at fault.
     `code` overrides the table's code (an upstream's own code, kept). `retry_after_s` becomes `Retry-After`;
-    `headers` are further ones of the answer. `cause` is for the log alone.
+    `headers` are further ones of the answer. `cause` is for the log alone. `limit` is the setting that was exceeded,
+    where the failure is that something is too much.
     """
 
     def __init__(
@@ -171,6 +172,7 @@ class LooplineError(Exception):
         retry_after_s: float | None = None,
         headers: Mapping[str, str] | None = None,
         cause: str | None = None,
+        limit: str = "",
     ) -> None:
         super().__init__(message)
         self.kind = kind
@@ -179,6 +181,7 @@ class LooplineError(Exception):
         self.retry_after_s = retry_after_s
         self.headers = headers or {}
         self.cause = cause
+        self.limit = limit
         row = TABLE[kind]
         self.source = row.source
         self.retry = row.retry

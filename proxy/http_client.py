@@ -8,13 +8,19 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 
+class SendTimes(Protocol):
+    """Filled in while a request is sent: when a new connection was there, None for one that was kept. Monotonic."""
+
+    connected_s: float | None
+
+
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
     """One request. `body` is sent as its parts joined; `ca_bundle` and `proxy` are empty for the defaults.
 
     `repeatable` says that sending it twice does no harm, so that a reused connection which turns out dead before any
     byte of an answer is replaced silently. `first_byte_s` bounds the wait for the answer's head, `idle_s` the wait
-    between two reads of its body.
+    between two reads of its body. `times` is told how sending it went.
     """
 
     method: str
@@ -27,6 +33,7 @@ class HttpRequest:
     repeatable: bool = True
     first_byte_s: float = 600.0
     idle_s: float = 120.0
+    times: SendTimes | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,6 +69,7 @@ class Account:
                     Kind.OVERLOADED,
                     f"{account.connections} connections are open, the maximum; close one, or use HTTP.",
                     retry_after_s=_BUSY_RETRY_S,
+                    limit=account._limit("connections"),
                 )
         for account in self._all():
             account.connections += 1
@@ -128,7 +129,12 @@ class Account:
                 "wait for one to end, or leave 'background' out.",
                 param="background",
                 retry_after_s=_BACKGROUND_RETRY_S,
+                limit=setting,
             )
+
+    def _limit(self, name: str) -> str:
+        """The setting that bounds it: a key's own bound goes by the name of the general one."""
+        return f"{'access' if self.whole is not None else 'limits'}.{name}"
 
     def _check_turn(self, now: float, asked: Account) -> None:
         if self.quota.turns and self.turns >= self.quota.turns:
@@ -137,6 +143,7 @@ class Account:
                 f"{self.turns} responses run at once, the maximum; wait for one to end.",
                 retry_after_s=_BUSY_RETRY_S,
                 headers=asked.headers(now),
+                limit=self._limit("turns"),
             )
         for what, rate in (("requests", self._requests), ("tokens", self._tokens)):
             if rate is not None and (wait_s := rate.wait_s(now)):
@@ -145,6 +152,7 @@ class Account:
                     f"Rate limit reached: {rate.per_minute} {what} a minute.",
                     retry_after_s=wait_s,
                     headers=asked.headers(now),
+                    limit=self._limit(f"{what}_per_minute"),
                 )
 
 

@@ -28,7 +28,10 @@ class Budget:
         """Is there room for `size` bytes of new work? Raises `LooplineError` (overloaded)."""
         if self.limit and self.used + size > self.limit:
             raise LooplineError(
-                Kind.OVERLOADED, "There is no memory for more work at the moment; try again.", retry_after_s=_RETRY_S
+                Kind.OVERLOADED,
+                "There is no memory for more work at the moment; try again.",
+                retry_after_s=_RETRY_S,
+                limit=f"{'access' if self._parent is not None else 'limits'}.memory_bytes",
             )
         if self._parent is not None:
             self._parent.admit(size)

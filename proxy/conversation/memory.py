@@ -8,6 +8,7 @@ from cachetools import TTLCache
 
 from proxy.conversation.chain import Node
 from proxy.conversation.holding import Holding
+from proxy.telemetry.caches import CacheCounts
 from proxy.wire import ids
 from proxy.wire.items import item_id
 
@@ -29,6 +30,7 @@ class MemoryStore:
         self._now = 0.0
         self._entries: TTLCache[_Key, Node] = TTLCache(math.inf, ttl_s, timer=lambda: self._now)
         self._holding = Holding()
+        self.counts = CacheCounts()
         self._foreign: dict[tuple[str, str], _Key] = {}
 
     async def put(self, node: Node, now: float) -> None:
@@ -45,12 +47,13 @@ class MemoryStore:
         self._index(key, node)
         while self.used_bytes() > self._budget_bytes and self._entries:
             self._forget(self._entries.popitem()[1])
+            self.counts.full += 1
 
     async def get(self, tenant: str, response: str, now: float) -> Node | None:
         """The tenant's node of that id; using it makes it young again."""
         self._expire(now)
         node = self._entries.get(_key(tenant, response))
-        return None if node is None or node.id != response else self._used(node)
+        return self._used(None if node is None or node.id != response else node)
 
     async def holder(self, tenant: str, item: str, now: float) -> Node | None:
         """The tenant's node that an item of that id may be in; using it makes it young again."""
@@ -60,7 +63,7 @@ class MemoryStore:
         if node is None:
             key = self._foreign.get((tenant, item))
             node = None if key is None else self._entries.get(key)
-        return None if node is None else self._used(node)
+        return self._used(node)
 
     async def delete(self, tenant: str, response: str, now: float) -> bool:
         """Forget an id; False where it was not known."""
@@ -90,8 +93,13 @@ class MemoryStore:
         self._now = now
         for _, node in self._entries.expire(now):
             self._forget(node)
+            self.counts.old += 1
 
-    def _used(self, node: Node) -> Node:
+    def _used(self, node: Node | None) -> Node | None:
+        if node is None:
+            self.counts.misses += 1
+            return None
+        self.counts.hits += 1
         self._entries[_key(node.tenant, node.id)] = node
         return node
 

@@ -16,6 +16,7 @@ from proxy.errors import LooplineError
 from proxy.http_client import HttpClient, HttpRequest, read_all
 from proxy.models.catalog import Catalog, questions, read_catalog
 from proxy.models.profile import GENERIC, Profile, profiles
+from proxy.telemetry.caches import CacheCounts
 
 _MAX_BODY_BYTES = 4 * 1024 * 1024
 # An upstream that is down is asked again this often, not once a turn.
@@ -61,6 +62,7 @@ class CatalogCache:
         self._client = client
         self._ttl_s = ttl_s
         self._clock = clock
+        self.counts = CacheCounts()
         self._kept: LRUCache[_Key, tuple[Catalog, float]] = LRUCache(_MAX_KEPT_BYTES, getsizeof=_size)
         self._told: LRUCache[_Key, tuple[Profile, float]] = LRUCache(_MAX_KEPT)
         self._flights: LRUCache[_Key, asyncio.Lock] = LRUCache(_MAX_KEPT)
@@ -70,9 +72,18 @@ class CatalogCache:
         key = ("" if endpoint.has_key else tenant, endpoint.name)
         catalog = self._fresh(key)
         if catalog is not None:
+            self.counts.hits += 1
             return catalog
+        self.counts.misses += 1
         async with self._flights.setdefault(key, asyncio.Lock()):
             return self._fresh(key) or await self._ask(endpoint, key, client_headers)
+
+    def used_bytes(self) -> int:
+        """About what the catalogs take."""
+        return int(self._kept.currsize)
+
+    def __len__(self) -> int:
+        return len(self._kept)
 
     def _fresh(self, key: _Key) -> Catalog | None:
         kept = self._kept.get(key)
@@ -91,8 +102,14 @@ class CatalogCache:
         answered = answers.get(_MODELS) is not None
         if not answered and key in self._kept:
             catalog = self._kept[key][0]
-        self._kept[key] = (catalog, self._clock() + (self._ttl_s if answered else _RETRY_S))
+        self._keep(key, (catalog, self._clock() + (self._ttl_s if answered else _RETRY_S)))
         return catalog
+
+    def _keep(self, key: _Key, entry: tuple[Catalog, float]) -> None:
+        self.counts.old += self._kept.pop(key, None) is not None
+        before = len(self._kept)
+        self._kept[key] = entry
+        self.counts.full += before + 1 - len(self._kept)
 
     def _knows(self, endpoint: Asked, key: _Key, answers: Mapping[str, bytes | None]) -> bool:
         """Is there nothing more to ask? Servers log a path that they do not have: once in its time is enough."""

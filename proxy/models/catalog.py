@@ -104,6 +104,7 @@ class Names:
     def __init__(self, aliases: Mapping[str, str], default: str) -> None:
         self._aliases = dict(aliases)
         self._default = default
+        self._targets = frozenset(aliases.values()) | {default}
 
     @property
     def default(self) -> str:
@@ -114,6 +115,10 @@ class Names:
     def exact(self) -> tuple[str, ...]:
         """Aliases without a pattern: names that clients may be shown."""
         return tuple(name for name in self._aliases if not set(name) & set("*?["))
+
+    def knows(self, model: str, catalog: Catalog) -> bool:
+        """Is it an upstream's name that the upstream lists or the settings name? Others come from clients alone."""
+        return model in self._targets or (catalog.names is not None and model in catalog.names)
 
     def resolve(self, name: str | None, catalog: Catalog, allows: Callable[[str], bool] = lambda _: True) -> str:
         """The upstream's name. Raises `LooplineError` (missing_parameter, model_not_found).

@@ -49,14 +49,20 @@ class BodyReader:
                 body = await self._whole(request, inflater, held, budget)
         except TimeoutError:
             raise LooplineError(
-                Kind.SLOW_SENDER, f"The body was not there within {self.receive_s:g} s (server.receive_s)."
+                Kind.SLOW_SENDER,
+                f"The body was not there within {self.receive_s:g} s (server.receive_s).",
+                limit="server.receive_s",
             ) from None
         except TooLarge as error:
             raise web.HTTPRequestEntityTooLarge(self.max_bytes, self.max_bytes + 1, text=str(error)) from None
         finally:
             held.release()
         if len(body) > grant.bound("frame_bytes", len(body)):
-            raise LooplineError(Kind.MESSAGE_TOO_LARGE, f"The body has {len(body)} bytes, more than this key may send.")
+            raise LooplineError(
+                Kind.MESSAGE_TOO_LARGE,
+                f"The body has {len(body)} bytes, more than this key may send.",
+                limit="limits.frame_bytes",
+            )
         grant.check()  # a key may have been revoked while its body came
         return body
 

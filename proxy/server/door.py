@@ -15,6 +15,7 @@ from proxy.access.keys import holds_key
 from proxy.access.tenants import check_host, check_origin
 from proxy.errors import Kind, LooplineError, kind_of
 from proxy.session.services import Caller
+from proxy.telemetry.observer import Observer
 from proxy.wire.error_events import error_body, retry_headers
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -23,6 +24,7 @@ JSON = "application/json"
 _SANE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/+=@-]{0,199}\Z")
 _REQUEST_ID, _BEGUN = web.RequestKey("request_id", str), web.RequestKey("begun", bool)
 _GRANT = web.RequestKey("loopline.grant", Grant)
+_LIMIT = web.ResponseKey("loopline.limit", str)
 
 
 # By WebSocket a message of ours that is too large is told with a 400.
@@ -79,6 +81,8 @@ def error_response(error: LooplineError, extra: Mapping[str, str] | None = None)
     headers = {**retry_headers(error), **(extra or {})}
     status = _STATUS_BY_HTTP.get(error.kind, error.status)
     response = web.Response(status=status, body=error_body(error), content_type=JSON, headers=headers)
+    if error.limit:
+        response[_LIMIT] = error.limit
     if error.kind is Kind.WEBSOCKET_OFF:
         response.force_close()  # the client goes elsewhere, some only once the connection has ended
     return response
@@ -128,6 +132,16 @@ async def make_safe(_request: web.Request, response: web.StreamResponse) -> None
         response.headers.setdefault(name, value)
 
 
+def telling_limits(observer: Observer) -> Callable[[web.Request, web.StreamResponse], Awaitable[None]]:
+    """Tells the observer of every answer that says that something is too much."""
+
+    async def tell(_request: web.Request, response: web.StreamResponse) -> None:
+        if (limit := response.get(_LIMIT)) is not None:
+            observer.limited(limit)
+
+    return tell
+
+
 class Untouched(web.StreamResponse):
     """An answer that is not ours to add to, but for the request's name."""
 
@@ -155,7 +169,9 @@ def request_id(request: web.Request) -> str:
 def _of_http(error: web.HTTPException) -> LooplineError:
     if error.status == 413:
         told = error.text if error.text and "limits." in error.text else None
-        return LooplineError(Kind.MESSAGE_TOO_LARGE, told or "The body is larger than limits.frame_bytes allows.")
+        message = told or "The body is larger than limits.frame_bytes allows."
+        limit = "limits.inflate_ratio" if "limits.inflate_ratio" in message else "limits.frame_bytes"
+        return LooplineError(Kind.MESSAGE_TOO_LARGE, message, limit=limit)
     if error.status == 404:
         return LooplineError(Kind.NOT_FOUND, "There is nothing at this path; see docs for the routes served.")
     return LooplineError(Kind.INVALID_REQUEST, f"{error.status}: {error.reason}.")

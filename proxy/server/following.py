@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from aiohttp import web
@@ -100,13 +100,22 @@ class Follower:
         self._held.release()
 
 
-async def stream(request: web.Request, follower: Follower, stall_s: float, keepalive_s: float) -> web.StreamResponse:
-    """Answer with the follower's events until the last. Raises `LooplineError` (client_stalled)."""
+async def stream(
+    request: web.Request,
+    follower: Follower,
+    stall_s: float,
+    keepalive_s: float,
+    times: Callable[[], Mapping[str, str]] = dict,
+) -> web.StreamResponse:
+    """Answer with the follower's events until the last. Raises `LooplineError` (client_stalled).
+
+    `times` gives headers that tell what the turn took so far.
+    """
     await follower.wait()
     if follower.error is not None:
         # Nothing was sent yet: a status is worth more to a client's retries than an event.
-        return error_response(follower.error)
-    headers = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache"}
+        return error_response(follower.error, times())
+    headers = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache", **times()}
     response = web.StreamResponse(headers=headers)
     await response.prepare(request)
     with follower.kept_alive(keepalive_s):

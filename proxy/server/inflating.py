@@ -56,7 +56,8 @@ class Inflating:
     def _refusal(self, size: int) -> LooplineError | None:
         if size > self._frame_bytes:
             allowed = f"the {self._frame_bytes} bytes allowed (limits.frame_bytes)"
-            return LooplineError(Kind.MESSAGE_TOO_LARGE, f"The message inflates to more than {allowed}.")
+            message = f"The message inflates to more than {allowed}."
+            return LooplineError(Kind.MESSAGE_TOO_LARGE, message, limit="limits.frame_bytes")
         try:
             self._budget.admit()
         except LooplineError as error:

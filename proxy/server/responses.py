@@ -12,6 +12,7 @@ from proxy.server.body import BodyReader
 from proxy.server.door import JSON, Door, error_response, go_elsewhere
 from proxy.server.following import Follower, stream
 from proxy.server.sending import send_json
+from proxy.server.timing import timing_headers
 from proxy.session.background import Backgrounds
 from proxy.session.registry import Registry, RunningTurn
 from proxy.session.services import Caller, NoHolder, Services
@@ -54,8 +55,9 @@ class ResponsesRoute:
         caller = self._door.admit(request)
         if self.draining:
             return go_elsewhere()
+        body = await self._bodies.json(request, caller.grant)
         received_s = self._services.clock()
-        create = await self._read(request, caller)
+        create = self._parsed(body, caller)
         response = ids.response_id(create.parent_id)
         record = TurnRecord(
             response=response,
@@ -67,6 +69,7 @@ class ResponsesRoute:
             parent=create.parent_id or "",
             items_in=len(create.items),
             bytes_in=create.size,
+            parsed_s=self._services.clock(),
         )
         turn = Turn(self._services, caller, create, NoHolder(), record)
         account = caller.grant.account
@@ -79,37 +82,42 @@ class ResponsesRoute:
             running = self._registry.start(response, turn.run, follower, lease)
         try:
             if create.value("stream"):
-                return await stream(request, follower, self._stall_s, self._keepalive_s)
+                return await stream(request, follower, self._stall_s, self._keepalive_s, lambda: self._times(record))
             if create.background:
-                return await self._begun(turn, follower)
-            return await self._whole(request, running, follower)
+                return await self._begun(turn, follower, record)
+            return await self._whole(request, running, follower, record)
         finally:
             running.unsubscribe(follower)
             follower.release()
 
-    async def _read(self, request: web.Request, caller: Caller) -> Create:
-        body = await self._bodies.json(request, caller.grant)
+    def _parsed(self, body: bytes, caller: Caller) -> Create:
         limits = self._limits._replace(tools=caller.grant.bound("tools", self._limits.tools))
         find = partial(self._services.terms.find, caller.tenant)
         return parse_create(decode_object(body, "The body"), len(body), limits, find, may_wait=True)
 
-    async def _begun(self, turn: Turn, follower: Follower) -> web.StreamResponse:
+    def _times(self, record: TurnRecord) -> dict[str, str]:
+        return timing_headers(record, self._services.clock())
+
+    async def _begun(self, turn: Turn, follower: Follower, record: TurnRecord) -> web.StreamResponse:
         """The response as it begins; what is wrong with the request is said here, not by polling."""
         await follower.wait()
         shown = turn.show()
         if follower.error is not None or shown is None:
-            return error_response(follower.error or LooplineError(Kind.INTERNAL, "The response did not begin."))
-        return web.Response(body=shown, content_type=JSON)
+            error = follower.error or LooplineError(Kind.INTERNAL, "The response did not begin.")
+            return error_response(error, self._times(record))
+        return web.Response(body=shown, content_type=JSON, headers=self._times(record))
 
-    async def _whole(self, request: web.Request, running: RunningTurn, follower: Follower) -> web.StreamResponse:
+    async def _whole(
+        self, request: web.Request, running: RunningTurn, follower: Follower, record: TurnRecord
+    ) -> web.StreamResponse:
         while not follower.done:
             follower.take()
             await follower.wait()
         failure = follower.error or running.failure
         if failure is not None:
             # Nothing was sent, however far the turn came: a client's retries look at the status.
-            return error_response(failure)
-        return await send_json(request, _response_of(follower.last), self._stall_s)
+            return error_response(failure, self._times(record))
+        return await send_json(request, _response_of(follower.last), self._stall_s, self._times(record))
 
 
 def _response_of(terminal: bytes) -> bytes:

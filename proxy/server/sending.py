@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from aiohttp import web
 
@@ -29,10 +29,12 @@ async def write(
         raise LooplineError(Kind.CLIENT_STALLED, "The client did not read for too long.") from None
 
 
-async def send_json(request: web.Request, document: bytes, stall_s: float) -> web.StreamResponse:
+async def send_json(
+    request: web.Request, document: bytes, stall_s: float, headers: Mapping[str, str] | None = None
+) -> web.StreamResponse:
     """Answer with a JSON document, no more of it at a time than a client that stalls should hold."""
     body = memoryview(document)
-    response = web.StreamResponse(headers={"Content-Type": f"{JSON}; charset=utf-8"})
+    response = web.StreamResponse(headers={"Content-Type": f"{JSON}; charset=utf-8", **(headers or {})})
     response.content_length = len(body)
     await response.prepare(request)
     if request.method != "HEAD":

@@ -182,7 +182,8 @@ class _Watched(asyncio.Protocol):
     def refuse(self) -> None:
         """A message is larger than what a socket lives through."""
         allowed = f"the {self.watch.max_bytes} bytes after which a socket is closed (limits.frame_hard_bytes)"
-        self._end(LooplineError(Kind.MESSAGE_TOO_LARGE, f"A message is larger than {allowed}."))
+        message = f"A message is larger than {allowed}."
+        self._end(LooplineError(Kind.MESSAGE_TOO_LARGE, message, limit="limits.frame_hard_bytes"))
 
     def eof_received(self) -> bool | None:
         self._protocol.eof_received()
@@ -212,7 +213,7 @@ class _Watched(asyncio.Protocol):
 
     def _late(self) -> None:
         message = f"A message was not there within {self._receive_s:g} s (server.receive_s)."
-        self._end(LooplineError(Kind.SLOW_SENDER, message))
+        self._end(LooplineError(Kind.SLOW_SENDER, message, limit="server.receive_s"))
 
     def _end(self, error: LooplineError) -> None:
         """The client is told, and nothing of what it still sends is taken."""

@@ -58,6 +58,7 @@ class LaneFollower:
         self._session.refuse(self._lane, self._request, error)
 
     def ended(self) -> None:
+        self._lane.ended_s = self._record.ended_s or self._session.now()
         self._session.turn_ended(self._lane)
 
     @property
@@ -103,18 +104,25 @@ class LaneHolder:
 def timing_event(record: TurnRecord, now: float) -> bytes:
     """`responsesapi.websocket_timing`: what of a turn was ours and what the engine's, in milliseconds.
 
-    Only what was measured is in it. The names are those that Codex reads (protocol.md 1.12).
+    Only what was measured is in it. The names in `timing_metrics` are those that Codex reads (protocol.md 1.12);
+    `parts_ms` are the parts of docs/metrics.md, of which `send` is not over yet.
     """
-    sent_s, end_s = record.sent_s, record.upstream_end_s
-    engine_s = end_s - sent_s if sent_s is not None and end_s is not None else 0.0
-    total_s = now - record.received_s
+    stages, sent_s = record.stages(now), record.sent_s
     metrics = {
-        "responses_duration_excl_engine_and_client_tool_time_ms": _ms(total_s - engine_s),
-        "engine_service_total_ms": _ms(engine_s),
+        "responses_duration_excl_engine_and_client_tool_time_ms": _ms(sum(stages) - stages.upstream - stages.stall),
+        "engine_service_total_ms": _ms(stages.upstream),
     }
     if record.first_output_s is not None and sent_s is not None:
         metrics["engine_service_ttft_total_ms"] = _ms(record.first_output_s - sent_s)
-    return encode({"type": "responsesapi.websocket_timing", "timing_metrics": metrics})
+    parts = {name: _ms(took_s) for name, took_s in zip(stages._fields, stages, strict=True) if took_s}
+    return encode(
+        {
+            "type": "responsesapi.websocket_timing",
+            "timing_metrics": metrics,
+            "response_id": record.response,
+            "parts_ms": parts,
+        }
+    )
 
 
 def _ms(seconds: float) -> float:

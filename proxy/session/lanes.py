@@ -29,7 +29,7 @@ class Request(NamedTuple):
     """Something that came for a lane: a create, or what is wrong with one, to be answered in its turn.
 
     `waits` says whether it takes room among those that wait. `steers` become part of its response; a `successor` was
-    made for them, no client sent it.
+    made for them, no client sent it. `received_s` is when it was there in full, `parsed_s` when it had been read.
     """
 
     what: Create | LooplineError
@@ -38,6 +38,7 @@ class Request(NamedTuple):
     waits: bool = False
     steers: tuple[Steer, ...] = ()
     successor: bool = False
+    parsed_s: float | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -46,7 +47,7 @@ class Lane:
 
     `latest` is the response it holds. `steers` are for the turn that runs, `owed` for the create that will answer the
     calls of the response named by `owed_by`. `steered` is the response that was steered last, until nothing waits: what
-    waits may continue it. `spoke_s` is when something was last sent for it.
+    waits may continue it. `spoke_s` is when something was last sent for it, `ended_s` when its last turn ended.
     """
 
     key: str | None
@@ -61,6 +62,7 @@ class Lane:
     owed_by: str = ""
     steered: Node | None = None
     spoke_s: float = 0.0
+    ended_s: float | None = None
 
     def moved(self, happened: Happened) -> Action:
         """The lane's next state; returns what is to be done."""
@@ -114,9 +116,18 @@ class Lanes:
     def __iter__(self) -> Iterator[Lane]:
         return iter(self._lanes.values())
 
+    def __len__(self) -> int:
+        return len(self._lanes)
+
     def find(self, name: str | None) -> Lane | None:
         """The lane of that name, if it was ever used."""
         return self._lanes.get(name)
+
+    def forks(self, lane: Lane, parent: str | None) -> bool:
+        """Would a turn that continues `parent` leave the lane's own conversation, or another lane's, beside it?"""
+        if parent is None or (lane.latest is not None and lane.latest.id == parent):
+            return False
+        return lane.latest is not None or any(each.latest is not None and each.latest.id == parent for each in self)
 
     def is_running(self, name: str | None) -> bool:
         """Does a turn run on the lane of that name?"""
@@ -134,6 +145,7 @@ class Lanes:
                     f"This connection has used {self._max_names} distinct values of 'stream_id', the maximum "
                     "(limits.lanes); use one of them, or a new connection.",
                     param="stream_id",
+                    limit="limits.lanes",
                 )
             lane = self._lanes[name] = Lane(name)
         return lane

@@ -98,6 +98,7 @@ def _check_size(parent: Node | None, create: Create, limit: int) -> None:
             Kind.HISTORY_TOO_LARGE,
             f"The conversation is {size} bytes, more than the {limit} kept here (limits.history_bytes).",
             param="input",
+            limit="limits.history_bytes",
         )
 
 

@@ -81,6 +81,7 @@ class Session:
         self._waiting = Waiting(limits.queued_turns, limits.queued_bytes, budget)
         self._lanes = Lanes(limits.lanes, limits.running_turns, self._waiting, nodes)
         self._steers = Steers(self._lanes, self.outbox.send, limits.request, limits.queued_bytes, steers)
+        self._received_s = 0.0  # when the latest message was there
         self._answered = False  # did the reader itself write since the last message?
         self._refusing: LooplineError | None = None  # what creates get once the socket is to be closed
         self._leaving: LooplineError | None = None  # what they will get from the moment on when nothing runs
@@ -164,6 +165,11 @@ class Session:
         await self.shut_down()
 
     @property
+    def lanes(self) -> int:
+        """How many names of lanes are in use."""
+        return len(self._lanes)
+
+    @property
     def idle(self) -> bool:
         """Does nothing run?"""
         return self._resting.is_set()
@@ -205,6 +211,7 @@ class Session:
     # --- What clients send -------------------------------------------------------------------------------------------
 
     def _take(self, data: bytes) -> None:
+        self._received_s = self._services.clock()
         self.record.messages_in += 1
         self.record.bytes_in += len(data)
         try:
@@ -217,6 +224,7 @@ class Session:
                 Kind.MESSAGE_TOO_LARGE,
                 f"The message has {len(data)} bytes, more than the {self._limits.frame_bytes} allowed "
                 "(limits.frame_bytes).",
+                limit="limits.frame_bytes",
             )
         kind, members = parse_message(data)
         handle = _HANDLERS.get(kind)
@@ -234,10 +242,14 @@ class Session:
             retiring = self._retire(error, 0, announce=True)
             _ = self._registry.tasks.spawn(retiring, f"dismiss {self.record.id}")
             self._refusing = error
+            if error.limit:
+                self._services.observer.limited(error.limit)
 
     def reject(self, error: LooplineError, stream_id: str | None = None) -> None:
         """An `error` event, on a named lane or the default one."""
         self.record.errors += 1
+        if error.limit:
+            self._services.observer.limited(error.limit)
         self._answer(error_event(error), stream_id)
 
     def refuse(self, lane: Lane, request: Request, error: LooplineError) -> None:
@@ -270,11 +282,12 @@ class Session:
 
     def _request(self, members: Mapping[str, Raw], size: int) -> Request:
         """What is wrong with a create is said in its turn: an error now would seem to end the one that runs."""
-        received_s = self._services.clock()
+        received_s = self._received_s
         try:
             if self._refusing is not None:
                 raise self._refusing
-            return Request(parse_create(members, size, self._limits.request, self._find_terms), size, received_s)
+            create = parse_create(members, size, self._limits.request, self._find_terms)
+            return Request(create, size, received_s, parsed_s=self._services.clock())
         except LooplineError as error:
             return Request(error, size, received_s)
 
@@ -332,7 +345,7 @@ class Session:
         grant.check()  # what waited was sent before
         lease = grant.account.begin_turn(request.size, self._services.clock())
         response = ids.response_id(create.parent_id)
-        record = self._turn_record(response, create, request)
+        record = self._turn_record(response, create, request, lane)
         holder = LaneHolder(self._lanes, lane, successor=request.successor)
         turn = Turn(self._services, self._caller, create, holder, record)
         lane.follower = LaneFollower(self, lane, request, record)
@@ -343,7 +356,7 @@ class Session:
         if self._keepalive is None and self._limits.keepalive_s:
             self._arm_keepalive(self._limits.keepalive_s)
 
-    def _turn_record(self, response: str, create: Create, request: Request) -> TurnRecord:
+    def _turn_record(self, response: str, create: Create, request: Request, lane: Lane) -> TurnRecord:
         return TurnRecord(
             response=response,
             transport="websocket",
@@ -355,6 +368,9 @@ class Session:
             client=self._caller.address,
             items_in=len(create.items),
             bytes_in=request.size,
+            parsed_s=request.parsed_s,
+            previous_end_s=lane.ended_s,
+            forked=self._lanes.forks(lane, create.parent_id),
         )
 
     def turn_ended(self, lane: Lane) -> None:

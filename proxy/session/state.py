@@ -85,6 +85,7 @@ class Waiting:
                 f"More than {self._max_turns} requests wait on this connection (limits.queued_turns); "
                 "wait for a response to end.",
                 retry_after_s=1,
+                limit="limits.queued_turns",
             )
         if self.bytes + size > self._max_bytes:
             raise LooplineError(
@@ -92,6 +93,7 @@ class Waiting:
                 f"The requests that wait on this connection exceed {self._max_bytes} bytes (limits.queued_bytes); "
                 "wait for a response to end.",
                 retry_after_s=1,
+                limit="limits.queued_bytes",
             )
         self._budget.admit(size)
         self._budget.add(size)

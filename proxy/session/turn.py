@@ -81,11 +81,14 @@ class Turn:
             await running.drained()  # a client that reads nothing gets nothing more to read
         record.started_s = services.clock()
         prepared = await self.prepare()
-        endpoint, _, brief, open_calls = prepared
+        record.prepared_s = services.clock()
+        endpoint, catalog, brief, open_calls = prepared
         create, parent = self._create, self._parent
         self._created_at = int(services.wall())
         self._translator = translator = translator_for(prepared)
         self._note(endpoint, translator, brief)
+        record.model_known = services.names.knows(brief.model, catalog)
+        record.answers_calls = parent is not None and bool(parent.open_calls)
         if create.generate:
             require_answers(open_calls)
         history = chain.history(parent, translator.encoding, translator.encode)
@@ -101,7 +104,9 @@ class Turn:
         record.bytes_upstream = sum(map(len, body.parts))
         if create.background:
             self._begin(running)  # its client is told of what can be polled, not of what an upstream says first
-        request = endpoint.request("POST", body.path, self._caller.headers, body=body.parts, repeatable=body.repeatable)
+        request = endpoint.request(
+            "POST", body.path, self._caller.headers, body=body.parts, repeatable=body.repeatable, times=record
+        )
         with endpoint.lease(), self._early_events(running):
             record.sent_s = services.clock()
             try:
@@ -129,6 +134,7 @@ class Turn:
     async def prepare(self) -> Prepared:
         """Bind what the turn continues, and make it ready. Raises `LooplineError` for what is wrong with it."""
         self._parent = await find_parent(self._services, self._caller, self._create, self._holder)
+        self._record.chained_s = self._services.clock()
         prepared = await prepare(self._services, self._caller, self._create, self._parent, self._record.response)
         self._brief, self._create = prepared.brief, prepared.brief.create
         return prepared
@@ -151,6 +157,7 @@ class Turn:
 
     def steer(self) -> None:
         """Stop the generation, unless the answer is whole or a call has begun: then it completes."""
+        self._record.steers += 1
         if self._steered or self._whole or (self._translator is not None and self._translator.call_begun):
             return
         self._steered = True
@@ -209,8 +216,16 @@ class Turn:
                 made, self._unsent = [*self._unsent, *made], []
                 running.publish(made)
                 if running.congested:
-                    await running.drained()
+                    await self._stall(running)
         return []
+
+    async def _stall(self, running: RunningTurn) -> None:
+        """Wait for a client that does not read: its time, not the upstream's."""
+        since_s = self._services.clock()
+        try:
+            await running.drained()
+        finally:
+            self._record.stalled_s += self._services.clock() - since_s
 
     def _begin(self, running: RunningTurn, *, more_follows: bool = False) -> None:
         """Publish created and in_progress, once: the parent is bound and an upstream has accepted, or takes long.
@@ -266,6 +281,7 @@ class Turn:
         self._record.left_out = tuple(dict.fromkeys(translator.left_out))
         if create.store:
             await services.store.put(node, services.clock())
+        self._record.stored_s = services.clock()
         self._holder.advance(node)
         ended = shown.render(result.output)
         self._unsent.append(events.event(b"response." + result.status, translator.sequence, b'"response":' + ended))

@@ -1,157 +1,280 @@
-"""Metrics for Prometheus; the only file that imports its client library.
+"""An observer that counts. Everything runs on the event loop's thread.
 
-A turn reports once, at its end. Labels come from closed sets: outcomes, transports, dialects, kinds of failure, and
-the names of configured endpoints; never from what a client sends.
+A turn reports once, at its end. Whatever it adds to was looked up by its labels before and is kept, so that a turn
+costs additions and a few bisections.
 """
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from proxy.errors import Kind
+from proxy.telemetry import families as f
+from proxy.telemetry.caches import Cache
+from proxy.telemetry.exposition import Exposition
+from proxy.telemetry.numbers import Family, Histograms, Labels, Numbers
+from proxy.telemetry.observer import PassedRecord, SessionRecord, Stages, TurnRecord
 
-from proxy.telemetry.observer import PassedRecord, SessionRecord, TurnRecord
+# What says that an endpoint cannot serve; a refusal of one request does not.
+_DOWN = frozenset(
+    kind.value
+    for kind in (
+        Kind.UPSTREAM_UNREACHABLE,
+        Kind.UPSTREAM_TIMEOUT,
+        Kind.UPSTREAM_CLOSED,
+        Kind.UPSTREAM_GARBLED,
+        Kind.UPSTREAM_UNAVAILABLE,
+    )
+)
+_DOWN_FOR_S = 30.0
+_ANSWERED = ("completed", "incomplete")
 
-# From a tenth of a millisecond, which a delta turn costs here, to the minutes that a long answer takes.
-_SECONDS = (
-    0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1,
-    0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600,
-)  # fmt: skip
+
+class Loaded(Protocol):
+    """The part of an endpoint that is looked at."""
+
+    name: str
+    in_flight: int
 
 
-_Family = TypeVar("_Family", Counter, Histogram)
+class _Same:
+    """What turns of one transport, dialect, endpoint and model add to."""
+
+    def __init__(self, metrics: Metrics, transport: str, dialect: str, endpoint: str, model: str) -> None:
+        self.ended = {
+            outcome: metrics.turns.child(transport, dialect, endpoint, model, outcome)
+            for outcome in ("completed", "incomplete", "failed", "refused", "cancelled")
+        }
+        self.first_token = metrics.first_token.child(endpoint, model)
+        self.interval = metrics.interval.child(endpoint, model)
+        self.duration = metrics.duration.child(endpoint, model)
+        tokens = metrics.tokens
+        self.tokens_in, self.tokens_cached, self.tokens_out = (
+            tokens.child(endpoint, model, each) for each in ("input", "cached", "output")
+        )
+        self.bytes_in, self.bytes_out = (metrics.bytes.child(transport, each) for each in ("in", "out"))
+        self.sent = metrics.sent.child(endpoint)
+        self.attempts = metrics.attempts.child(endpoint)
 
 
 class Metrics:
-    """An `Observer` that counts."""
+    """An `Observer` that counts; `render` is what Prometheus gets."""
 
     def __init__(self, version: str) -> None:
-        registry = self._registry = CollectorRegistry()
-        self._children: dict[tuple[Counter | Histogram, tuple[str, ...]], Any] = {}
-        build = Gauge("loopline_build_info", "The version that runs, as a label.", ["version"], registry=registry)
-        build.labels(version).set(1)
-        self._sessions_open = Gauge("loopline_session_open", "WebSockets open now.", registry=registry)
-        self._sessions = Counter(
-            "loopline_session_ended_total", "WebSockets that ended, by close code.", ["code"], registry=registry
+        self.exposition = Exposition()
+        self.exposition.sample(f.BUILD_INFO, lambda: [((version,), 1)])
+        self._crashes = self._numbers(f.CRASHES).child()
+        self.loop_lag = self._histograms(f.LOOP_LAG).child()
+        self._sessions_open = self._numbers(f.SESSIONS_OPEN).child()
+        self._sessions = self._numbers(f.SESSIONS_ENDED)
+        self._running = self._numbers(f.TURNS_RUNNING).child()
+        self.turns = self._numbers(f.TURNS_ENDED)
+        self._errors = self._numbers(f.TURN_ERRORS)
+        cancels = self._numbers(f.CANCELS)
+        self._cancelled, self._left = cancels.child("request"), cancels.child("leaving")
+        self._warm_ups = self._numbers(f.WARM_UPS).child()
+        self._forks = self._numbers(f.FORKS).child()
+        self._steers = self._numbers(f.STEERS).child()
+        self.first_token = self._histograms(f.FIRST_TOKEN)
+        self.interval = self._histograms(f.TOKEN_INTERVAL)
+        self.duration = self._histograms(f.DURATION)
+        parts = self._histograms(f.PARTS)
+        self._parts = [parts.child(part) for part in Stages._fields]
+        loop = self._histograms(f.LOOP_STAGES)
+        self._client, self._idle, self._proxy, self._upstream = (
+            loop.child(stage) for stage in ("client", "idle", "proxy", "upstream")
         )
-        self._running = Gauge("loopline_turn_running", "Turns that run now.", registry=registry)
-        self._turns = Counter(
-            "loopline_turn_ended_total",
-            "Turns that ended, by transport, dialect and outcome.",
-            ["transport", "dialect", "outcome"],
-            registry=registry,
-        )
-        self._first_token = Histogram(
-            "loopline_turn_first_token_seconds",
-            "From the create's arrival to the first output.",
-            ["dialect"],
-            buckets=_SECONDS,
-            registry=registry,
-        )
-        self._turn = Histogram(
-            "loopline_turn_duration_seconds",
-            "From the create's arrival to the terminal event.",
-            ["dialect"],
-            buckets=_SECONDS,
-            registry=registry,
-        )
-        self._proxy = Histogram(
-            "loopline_turn_proxy_seconds",
-            "The part of a turn that Loopline took before the upstream was asked and after it had answered.",
-            ["dialect"],
-            buckets=_SECONDS,
-            registry=registry,
-        )
-        self._saved = Counter(
-            "loopline_turn_history_saved_bytes_total",
-            "History that was sent upstream and that the client did not have to send.",
-            registry=registry,
-        )
-        self._left_out = Counter(
-            "loopline_translate_left_out_total",
-            "What upstreams could not be told (tool, field, item, part, reasoning), and calls that were not allowed.",
-            ["what"],
-            registry=registry,
-        )
-        tokens = Counter(
-            "loopline_turn_tokens_total", "Tokens as upstreams counted them.", ["direction"], registry=registry
-        )
-        self._tokens_in, self._tokens_cached, self._tokens_out = map(tokens.labels, ("input", "cached", "output"))
-        self._upstream_errors = Counter(
-            "loopline_upstream_errors_total",
-            "Failures of upstreams, by endpoint and kind.",
-            ["endpoint", "kind"],
-            registry=registry,
-        )
-        self._passed = Counter(
-            "loopline_passthrough_total",
-            "Requests passed on as they came, by outcome and class of status.",
-            ["outcome", "status"],
-            registry=registry,
-        )
-        self._unreadable = Counter(
-            "loopline_http_unreadable_total",
-            "Requests that could not be read as HTTP, by reason (malformed, too_large).",
-            ["reason"],
-            registry=registry,
-        )
-        self._crashes = Counter("loopline_process_crashes_total", "Errors of Loopline itself.", registry=registry)
+        self.bytes = self._numbers(f.TURN_BYTES)
+        self._saved = self._numbers(f.SAVED).child()
+        self.tokens = self._numbers(f.TOKENS)
+        self._left_out = self._numbers(f.LEFT_OUT)
+        self._upstream_errors = self._numbers(f.UPSTREAM_ERRORS)
+        self.attempts = self._numbers(f.UPSTREAM_ATTEMPTS)
+        self.sent = self._numbers(f.UPSTREAM_SENT)
+        self._up = self._numbers(f.UPSTREAM_UP)
+        self._limits = self._numbers(f.LIMITS)
+        self._passed = self._numbers(f.PASSED)
+        self._unreadable = self._numbers(f.UNREADABLE)
+        self._same: dict[Labels, _Same] = {}
+        self._models: set[str] = set()
+        self._failures: dict[str, tuple[str, float]] = {}
 
-    def render(self) -> tuple[bytes, str]:
-        """The exposition text and its content type."""
-        return generate_latest(self._registry), CONTENT_TYPE_LATEST
+    def _numbers(self, family: Family) -> Numbers:
+        made = Numbers(family)
+        self.exposition.add(made)
+        return made
+
+    def _histograms(self, family: Family) -> Histograms:
+        made = Histograms(family)
+        self.exposition.add(made)
+        return made
+
+    def render(self, accept: str = "") -> tuple[bytes, str]:
+        """The exposition text and its content type, in the form that `accept`, a header, asks for."""
+        pieces, content_type = self.exposition.pieces(accept)
+        return b"".join(pieces), content_type
+
+    # --- What is looked at when somebody asks ------------------------------------------------------------------------
+
+    def watch_caches(self, caches: Mapping[str, Cache]) -> None:
+        """Report these caches, by name."""
+
+        def each(read: Callable[[Cache], float]) -> Callable[[], Iterable[tuple[Labels, float]]]:
+            return lambda: [((name,), read(cache)) for name, cache in caches.items()]
+
+        def evictions() -> Iterable[tuple[Labels, float]]:
+            for name, cache in caches.items():
+                yield (name, "full"), cache.counts.full
+                yield (name, "old"), cache.counts.old
+
+        sample = self.exposition.sample
+        sample(f.CACHE_HITS, each(lambda cache: cache.counts.hits))
+        sample(f.CACHE_MISSES, each(lambda cache: cache.counts.misses))
+        sample(f.CACHE_EVICTIONS, evictions)
+        sample(f.CACHE_BYTES, each(lambda cache: cache.used_bytes()))
+        sample(f.CACHE_ENTRIES, each(len))
+
+    def watch_endpoints(self, endpoints: Iterable[Loaded]) -> None:
+        """Report what these endpoints carry."""
+        self.exposition.sample(f.UPSTREAM_IN_FLIGHT, lambda: [((each.name,), each.in_flight) for each in endpoints])
+
+    def watch(self, family: Family, read: Callable[[], float]) -> None:
+        """Report a family that is one number."""
+        self.exposition.sample(family, lambda: [((), read())])
+
+    def health(self, endpoint: str) -> tuple[str, str]:
+        """How the endpoint's last attempt went: `up`, `down` or `unknown`, and the kind of failure.
+
+        A failure is forgotten after half a minute: who is not asked because it was down would stay down for ever.
+        """
+        up = self._up.children.get((endpoint,))
+        if up is not None and up.value:
+            return "up", ""
+        kind, failed_s = self._failures.get(endpoint, ("", 0.0))
+        return ("down", kind) if kind and time.monotonic() - failed_s < _DOWN_FOR_S else ("unknown", kind)
+
+    # --- Observer ----------------------------------------------------------------------------------------------------
 
     def session_opened(self, record: SessionRecord) -> None:
-        self._sessions_open.inc()
+        self._sessions_open.value += 1
 
     def session_ended(self, record: SessionRecord) -> None:
-        self._sessions_open.dec()
-        self._sessions.labels(_close_label(record.close_code)).inc()
+        self._sessions_open.value -= 1
+        self._sessions.child(_close_label(record.close_code)).value += 1
 
     def turn_started(self, record: TurnRecord) -> None:
-        self._running.inc()
+        self._running.value += 1
 
     def turn_ended(self, record: TurnRecord) -> None:
-        self._running.dec()
-        dialect = record.dialect or "none"
-        self._child(self._turns, record.transport, dialect, record.outcome).inc()
-        self._saved.inc(record.bytes_history)
-        for what, _ in record.left_out:
-            self._child(self._left_out, what).inc()
-        self._tokens_in.inc(record.tokens_in)
-        self._tokens_cached.inc(record.tokens_cached)
-        self._tokens_out.inc(record.tokens_out)
-        if record.warm_up or record.outcome not in ("completed", "incomplete") or record.ended_s is None:
-            return
-        self._child(self._turn, dialect).observe(record.ended_s - record.received_s)
-        if record.first_output_s is not None:
-            self._child(self._first_token, dialect).observe(record.first_output_s - record.received_s)
-        if record.started_s is not None and record.sent_s is not None and record.upstream_end_s is not None:
-            before = record.sent_s - record.started_s
-            self._child(self._proxy, dialect).observe(before + record.ended_s - record.upstream_end_s)
+        self._running.value -= 1
+        same = self._kept(record)
+        same.ended.get(record.outcome, same.ended["failed"]).value += 1
+        same.bytes_in.value += record.bytes_in
+        same.bytes_out.value += record.bytes_out
+        if record.forked:
+            self._forks.value += 1
+        if record.steers:
+            self._steers.value += record.steers
+        if record.left_out:
+            for what, _ in record.left_out:
+                self._left_out.child(what).value += 1
+        if record.warm_up:
+            self._warm_ups.value += 1
+        if record.sent_s is not None:
+            self._asked(record, same)
+        if record.outcome not in _ANSWERED:
+            self._unanswered(record)
+        elif not record.warm_up:
+            self._answered(record, same)
 
-    def _child(self, family: _Family, *labels: str) -> _Family:
-        """A family's child, looked up once: labels() takes a lock and checks each time."""
-        child = self._children.get((family, labels))
-        if child is None:
-            child = self._children[family, labels] = family.labels(*labels)
-        return child
+    def _kept(self, record: TurnRecord) -> _Same:
+        model = record.upstream_model if record.model_known else f.OTHER
+        key = (record.transport, record.dialect, record.endpoint, model)
+        same = self._same.get(key)
+        return self._made(*key) if same is None else same
+
+    def _made(self, transport: str, dialect: str, endpoint: str, model: str) -> _Same:
+        if model not in self._models and len(self._models) < f.MAX_MODELS:
+            self._models.add(model)
+        if model not in self._models:
+            model = f.OTHER
+        key = (transport, dialect, endpoint, model)
+        same = self._same.get(key)
+        if same is None:
+            same = self._same[key] = _Same(self, transport, dialect or f.NONE, endpoint or f.NONE, model)
+        return same
+
+    def _asked(self, record: TurnRecord, same: _Same) -> None:
+        same.sent.value += record.bytes_upstream
+        same.attempts.value += record.attempts
+        self._saved.value += record.bytes_history
+        same.tokens_in.value += record.tokens_in
+        same.tokens_cached.value += record.tokens_cached
+        same.tokens_out.value += record.tokens_out
+        if record.accepted_s is not None and record.error not in _DOWN:
+            self._up.child(record.endpoint).value = 1
+
+    def _unanswered(self, record: TurnRecord) -> None:
+        if record.outcome != "cancelled":
+            self._errors.child(record.error or f.NONE).value += 1
+        elif record.error:
+            self._cancelled.value += 1
+        else:
+            self._left.value += 1
+
+    def _answered(self, record: TurnRecord, same: _Same) -> None:
+        if record.ended_s is None:
+            return
+        stages = record.stages()
+        for part, took_s in zip(self._parts, stages, strict=True):
+            if took_s:  # a kept connection, a client that reads: nothing to observe
+                part.counts[bisect_left(f.SECONDS, took_s)] += 1
+                part.sum += took_s
+        duration_s = record.ended_s - record.received_s
+        client_s, proxy_s, upstream_s = record.loop(stages)
+        if client_s is not None:
+            (self._client if record.answers_calls else self._idle).observe(client_s)
+        self._proxy.observe(proxy_s)
+        self._upstream.observe(upstream_s)
+        same.duration.observe(duration_s)
+        if record.first_output_s is not None:
+            same.first_token.observe(record.first_output_s - record.received_s)
+            spaces = (record.tokens_out or record.events_out) - 1
+            if spaces > 0 and record.upstream_end_s is not None:
+                same.interval.observe((record.upstream_end_s - record.first_output_s) / spaces)
+        if record.trace_id:
+            self._remember(record, same, duration_s)
+
+    def _remember(self, record: TurnRecord, same: _Same, duration_s: float) -> None:
+        """Exemplars: from a slow turn in a histogram to its trace."""
+        now_s = time.time()
+        same.duration.remember(duration_s, record.trace_id, now_s)
+        if record.first_output_s is not None:
+            same.first_token.remember(record.first_output_s - record.received_s, record.trace_id, now_s)
 
     def passed(self, record: PassedRecord) -> None:
-        family = f"{record.status // 100}xx" if 100 <= record.status < 600 else "none"
-        self._child(self._passed, record.outcome, family).inc()
+        status = f"{record.status // 100}xx" if 100 <= record.status < 600 else f.NONE
+        self._passed.child(record.outcome, status).value += 1
 
     def upstream_failed(self, endpoint: str, kind: str) -> None:
-        self._upstream_errors.labels(endpoint or "none", kind).inc()
+        self._upstream_errors.child(endpoint or f.NONE, kind).value += 1
+        if endpoint and kind in _DOWN:
+            self._up.child(endpoint).value = 0
+            self._failures[endpoint] = (kind, time.monotonic())
+
+    def limited(self, limit: str) -> None:
+        self._limits.child(limit).value += 1
 
     def unreadable(self, why: str) -> None:
-        self._child(self._unreadable, why).inc()
+        self._unreadable.child(why).value += 1
 
     def crashed(self, where: str, error: BaseException) -> None:
-        self._crashes.inc()
+        self._crashes.value += 1
 
 
 def _close_label(code: int | None) -> str:
     # A client may send any code from 3000 to 4999: those are one label.
-    return str(code) if code is not None and 1000 <= code <= 1015 else "other"
+    return str(code) if code is not None and 1000 <= code <= 1015 else f.OTHER

@@ -7,7 +7,39 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
+
+
+class Stages(NamedTuple):
+    """Where a turn's time went, in seconds: each moment from its arrival to its end is in one of them.
+
+    `parse` reads the create, `queue` waits for its lane and for room, `chain` finds what it continues, `prepare` reads
+    its items, models and tools, `translate` makes the upstream's request, `connect` waits for a connection (0 for one
+    that was kept), `upstream` lasts from the request's first byte to the answer's last or to the turn's end, `stall`
+    is what of it the client took to make room, `store` keeps the answer, `send` hands over the terminal event.
+    """
+
+    parse: float
+    queue: float
+    chain: float
+    prepare: float
+    translate: float
+    connect: float
+    upstream: float
+    stall: float
+    store: float
+    send: float
+
+
+class Loop(NamedTuple):
+    """One round of an agent's loop, in seconds, from the end of the lane's previous turn to the end of this one.
+
+    `client` is None where no turn went before. What of a queue lay before the previous turn's end is in neither turn.
+    """
+
+    client: float | None
+    proxy: float
+    upstream: float
 
 
 @dataclass(slots=True)
@@ -16,7 +48,12 @@ class TurnRecord:
 
     `outcome` is `completed`, `incomplete`, `failed`, `refused` (no response began) or `cancelled`; `error` the kind
     of failure. `left_out` is what the upstream could not be told: what it is, from a closed set, and its name. Stages
-    are measured on the monotonic clock from `received_s`; None where they were not reached.
+    are measured on the monotonic clock from `received_s`, when the create had arrived in full; None where they were
+    not reached. `stalled_s` sums what the client took to make room while the upstream answered.
+
+    `previous_end_s` is when the lane's turn before this one ended; `answers_calls` says that it waited for outputs of
+    tools. `model_known` says that `upstream_model` is one that the upstream or the settings name. `forked`: it
+    continues another response than its lane's latest. `trace_id` joins log, trace and exemplars, empty for none.
     """
 
     response: str
@@ -46,12 +83,70 @@ class TurnRecord:
     tokens_in: int = 0
     tokens_cached: int = 0
     tokens_out: int = 0
+    trace_id: str = ""
+    model_known: bool = False
+    answers_calls: bool = False
+    forked: bool = False
+    steers: int = 0
+    previous_end_s: float | None = None
+    parsed_s: float | None = None
     started_s: float | None = None
+    chained_s: float | None = None
+    prepared_s: float | None = None
     sent_s: float | None = None
+    connected_s: float | None = None
     accepted_s: float | None = None
     first_output_s: float | None = None
+    stalled_s: float = 0.0
     upstream_end_s: float | None = None
+    stored_s: float | None = None
     ended_s: float | None = None
+    _stages: Stages | None = field(default=None, repr=False)
+
+    def stages(self, now: float = 0.0) -> Stages:
+        """Where its time went, until `now` where it has not ended. Their sum is that time.
+
+        What was not reached takes nothing: the time belongs to the last stage that was. An upstream that never said
+        anything, or was left, had all the time since it was asked.
+        """
+        if self._stages is not None:
+            return self._stages
+        end = self.ended_s if self.ended_s is not None else now
+        stored = self.stored_s if self.stored_s is not None else end
+        answered = self.upstream_end_s if self.upstream_end_s is not None else stored
+        sent = self.sent_s if self.sent_s is not None else answered
+        prepared = self.prepared_s if self.prepared_s is not None else sent
+        chained = self.chained_s if self.chained_s is not None else prepared
+        started = self.started_s if self.started_s is not None else chained
+        parsed = self.parsed_s if self.parsed_s is not None else self.received_s
+        connected = self.connected_s if self.connected_s is not None else sent
+        stalled = self.stalled_s
+        stages = Stages(
+            parsed - self.received_s,
+            started - parsed,
+            chained - started,
+            prepared - chained,
+            sent - prepared,
+            connected - sent,
+            answered - connected - stalled,
+            stalled,
+            stored - answered,
+            end - stored,
+        )
+        if self.ended_s is not None:
+            self._stages = stages  # several observers ask
+        return stages
+
+    def loop(self, stages: Stages) -> Loop:
+        """The client's, the proxy's and the upstream's part of this round of the loop."""
+        upstream, client = stages[6], stages[7]
+        proxy = sum(stages) - upstream - client
+        if self.previous_end_s is None:
+            return Loop(None, proxy, upstream)
+        paused_s = self.received_s - self.previous_end_s
+        if paused_s >= 0:
+            return Loop(client + paused_s, proxy, upstream)
+        return Loop(client, max(0.0, proxy + paused_s), upstream)
 
 
 @dataclass(slots=True)
@@ -110,6 +205,10 @@ class Observer(Protocol):
 
     def unreadable(self, why: str) -> None: ...
 
+    def limited(self, limit: str) -> None:
+        """A client was told that it is too much, by the setting of that name."""
+        ...
+
     def crashed(self, where: str, error: BaseException) -> None: ...
 
 
@@ -135,6 +234,9 @@ class NoObserver:
         pass
 
     def unreadable(self, why: str) -> None:
+        pass
+
+    def limited(self, limit: str) -> None:
         pass
 
     def crashed(self, where: str, error: BaseException) -> None:
@@ -174,6 +276,10 @@ class Observers:
     def unreadable(self, why: str) -> None:
         for observer in self.observers:
             observer.unreadable(why)
+
+    def limited(self, limit: str) -> None:
+        for observer in self.observers:
+            observer.limited(limit)
 
     def crashed(self, where: str, error: BaseException) -> None:
         for observer in self.observers:

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from urllib.parse import urlencode
 
-from proxy.http_client import HttpRequest, Passed
+from proxy.http_client import HttpRequest, Passed, SendTimes
 
 # Client headers that mean something to an upstream; everything else stays here. More by endpoints.forward_headers.
 FORWARDED = ("openai-organization", "openai-project", "openai-beta", "traceparent", "x-request-id")
@@ -105,6 +105,7 @@ class Endpoint:
         body: Sequence[bytes] = (),
         repeatable: bool = True,
         root: bool = False,
+        times: SendTimes | None = None,
     ) -> HttpRequest:
         """A request of this endpoint. `client_headers` have lower-case names; `root` leaves out the url's `/v1`."""
         base = self.url.removesuffix("/v1") if root else self.url
@@ -119,6 +120,7 @@ class Endpoint:
             repeatable=repeatable,
             first_byte_s=self._first_byte_s,
             idle_s=self._idle_s,
+            times=times,
         )
 
     def passed(

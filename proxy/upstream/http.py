@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import time
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 
@@ -30,6 +31,7 @@ class AiohttpClient:
     def __init__(self, *, keepalive_s: float, connect_s: float, read_buffer_bytes: int = 256 * 1024) -> None:
         trace = aiohttp.TraceConfig()
         trace.on_connection_reuseconn.append(_note_reuse)
+        trace.on_connection_create_end.append(_note_connection)
         self._connect_s = connect_s
         self._contexts: dict[str, ssl.SSLContext] = {}
         self._session = aiohttp.ClientSession(
@@ -53,7 +55,7 @@ class AiohttpClient:
 
     async def send(self, request: HttpRequest) -> AiohttpResponse:
         """Send, once more where a kept connection turns out to be dead."""
-        reused = SimpleNamespace(connection=False)
+        reused = SimpleNamespace(connection=False, times=request.times)
         try:
             return AiohttpResponse(await self._send(request, reused), 1, request.idle_s)
         except LooplineError as error:
@@ -228,6 +230,12 @@ def _payload(body: Sequence[bytes]) -> bytes | _Pieces | None:
 
 async def _note_reuse(_session: object, context: SimpleNamespace, _params: object) -> None:
     context.trace_request_ctx.connection = True
+
+
+async def _note_connection(_session: object, context: SimpleNamespace, _params: object) -> None:
+    times = context.trace_request_ctx.times
+    if times is not None:
+        times.connected_s = time.monotonic()
 
 
 def timed_out(error: TimeoutError, request: HttpRequest, connect_s: float) -> LooplineError:

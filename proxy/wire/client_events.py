@@ -199,7 +199,10 @@ def parse_create(
         _check_background(terms.values, may_wait=may_wait)
     if len(terms.values.get("tools") or ()) > limits.tools:
         raise LooplineError(
-            Kind.INVALID_REQUEST, f"'tools' holds more than {limits.tools} tools (limits.tools).", param="tools"
+            Kind.INVALID_REQUEST,
+            f"'tools' holds more than {limits.tools} tools (limits.tools).",
+            param="tools",
+            limit="limits.tools",
         )
     required = needs_input and _generates(own_values)
     return Create(terms, own, own_values, _input(members.get("input"), limits, required=required), size)
@@ -259,5 +262,6 @@ def parse_input(raw: Raw, limits: Limits) -> tuple[Item, ...]:
             Kind.INVALID_REQUEST,
             f"'input' holds more than {limits.input_items} items (limits.input_items).",
             param="input",
+            limit="limits.input_items",
         )
     return tuple(parse_item(part, f"input[{index}]") for index, part in enumerate(parts))

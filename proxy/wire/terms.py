@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import xxhash
 from cachetools import LRUCache
 
+from proxy.telemetry.caches import CacheCounts
 from proxy.wire.codec import Raw
 
 T = TypeVar("T")
@@ -51,17 +52,29 @@ class TermsMemo:
 
     def __init__(self, budget_bytes: int = 64 * 1024 * 1024) -> None:
         self._kept: LRUCache[tuple[str, bytes], Terms] = LRUCache(budget_bytes, getsizeof=_size)
+        self.counts = CacheCounts()
 
     def find(self, tenant: str, members: Mapping[str, Raw], parse: Callable[[Mapping[str, Raw]], Terms]) -> Terms:
         """The terms that these members are; `parse` makes them, from members that pin no message."""
         key = (tenant, xxhash.xxh3_128_digest(b"\0".join([x for pair in members.items() for x in _bytes(pair)])))
         kept = self._kept.get(key)
         if kept is not None and kept.members == members:
+            self.counts.hits += 1
             return kept
+        self.counts.misses += 1
         terms = parse({name: Raw(bytes(raw)) for name, raw in members.items()})
         if _size(terms) <= self._kept.maxsize:
+            before = len(self._kept) + (key not in self._kept)
             self._kept[key] = terms
+            self.counts.full += before - len(self._kept)
         return terms
+
+    def used_bytes(self) -> int:
+        """About what the terms take."""
+        return int(self._kept.currsize)
+
+    def __len__(self) -> int:
+        return len(self._kept)
 
 
 def _bytes(pair: tuple[str, Raw]) -> tuple[bytes, Raw]:

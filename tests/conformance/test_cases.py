@@ -2,7 +2,7 @@
 
 Left out here, with the reason: 4 (a document), 11 and 36 (upstream sockets do not exist yet), 35 (one process), 37 (a
 profile's matter: history is always replayed), 63 (checks do not exist yet), 68 (no debug log is kept), 71
-(tests/integration/test_upstream_transport.py asks the sockets), 73 (overhead headers come with the metrics).
+(tests/integration/test_upstream_transport.py asks the sockets), 73 (tests/integration/test_timing.py).
 """
 
 from __future__ import annotations

@@ -26,6 +26,7 @@ LEVELS = {
     "proxy.http_client": 1,
     "proxy.files": 1,
     "proxy.telemetry": 1,  # the package itself: empty
+    "proxy.telemetry.caches": 0,
     "proxy.telemetry.observer": 1,
     "proxy.models": 2,
     "proxy.conversation": 2,
@@ -37,6 +38,12 @@ LEVELS = {
     "proxy.state_folder": 2,
     "proxy.session": 3,
     "proxy.server": 4,
+    "proxy.telemetry.numbers": 1,
+    "proxy.telemetry.lines": 2,
+    "proxy.telemetry.lag": 2,
+    "proxy.telemetry.writer": 1,
+    "proxy.telemetry.families": 2,
+    "proxy.telemetry.exposition": 2,
     "proxy.telemetry.metrics": 4,
     "proxy.telemetry.logging": 4,
     "proxy.telemetry.tracing": 4,
@@ -72,6 +79,8 @@ MAY_DO_IO = (
     "proxy/upstream/relay.py",
     "proxy/server/*",
     "proxy/telemetry/metrics.py",
+    "proxy/telemetry/lag.py",
+    "proxy/telemetry/writer.py",
     "proxy/telemetry/logging.py",
     "proxy/tools/*",
 )
@@ -90,7 +99,7 @@ MAY_USE = {
 }
 MAY_START_TASKS = ("proxy/session/tasks.py", "proxy/tools/*")
 MAY_PRINT = ("proxy/cli.py", "proxy/keys_cli.py", "proxy/app.py", "proxy/tools/*")
-MAY_IMPORT_PROMETHEUS = ("proxy/telemetry/metrics.py", "proxy/tools/*")
+MAY_IMPORT_PROMETHEUS = ("proxy/telemetry/exposition.py", "proxy/tools/*")
 
 
 class Module(NamedTuple):

@@ -12,6 +12,7 @@ from typing import Any
 import aiohttp
 import pytest
 import structlog
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
 from prometheus_client.parser import text_string_to_metric_families
 
 from proxy.app import Loopline
@@ -36,8 +37,9 @@ async def scrape(house: House) -> Samples:
 
 
 def value(samples: Samples, name: str, **labels: str) -> float:
-    """One sample; 0 where there is none."""
-    return samples.get((name, frozenset(labels.items())), 0.0)
+    """The sum of the samples that have these labels, among others; 0 where there is none."""
+    wanted = labels.items()
+    return sum(number for (named, has), number in samples.items() if named == name and wanted <= set(has))
 
 
 async def get(house: House, path: str) -> tuple[int, dict[str, Any]]:
@@ -78,14 +80,25 @@ async def test_metrics_move_with_turns(house: House) -> None:
         assert value(samples, "loopline_turn_ended_total", outcome=outcome, **labels) == count, outcome
     assert value(samples, "loopline_turn_history_saved_bytes_total") > 0
     assert value(samples, "loopline_turn_tokens_total", direction="output") > 0
-    assert value(samples, "loopline_turn_duration_seconds_count", dialect=house.dialect) == 3
-    assert value(samples, "loopline_turn_first_token_seconds_count", dialect=house.dialect) == 3
+    assert value(samples, "loopline_turn_duration_seconds_count", endpoint="default") == 3
+    assert value(samples, "loopline_turn_first_token_seconds_count", endpoint="default") == 3
     errors = {"endpoint": "default", "kind": "upstream_failed"}
     assert value(samples, "loopline_upstream_errors_total", **errors) == 1
     await house.empty()
     samples = await scrape(house)
     assert value(samples, "loopline_session_open") == 0
     assert value(samples, "loopline_session_ended_total", code="1000") == 1
+
+
+async def test_whoever_accepts_open_metrics_gets_them(house: House) -> None:
+    headers = {"Accept": "application/openmetrics-text;version=1.0.0;q=0.9,text/plain;q=0.5"}
+    async with house.http.get(f"{house.root}/metrics", headers=headers) as response:
+        assert response.headers["Content-Type"].startswith("application/openmetrics-text; version=1.0.0")
+        text = await response.text()
+    assert text.endswith("\n# EOF\n")
+    assert text.count("# EOF") == 1
+    names = [family.name for family in open_metrics(text)]  # type: ignore[no-untyped-call]
+    assert {"loopline_build_info", "loopline_turn_ended", "process_cpu_seconds", "python_info"} <= {*names}
 
 
 async def test_a_running_turn_and_a_cancelled_one_are_counted(house: House) -> None:

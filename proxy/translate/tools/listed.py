@@ -18,6 +18,7 @@ import xxhash
 from cachetools import LRUCache
 
 from proxy.errors import Kind, LooplineError
+from proxy.telemetry.caches import CacheCounts
 from proxy.translate.left_out import LeftOut
 from proxy.translate.tools.kinds import FUNCTION_MAKERS, NEEDLESS, Spec
 from proxy.wire.codec import NULL, Raw, decode, decode_array, encode, is_null
@@ -115,6 +116,7 @@ class ToolMemo:
 
     def __init__(self, budget_bytes: int = 64 * 1024 * 1024) -> None:
         self._kept: LRUCache[tuple[str, bytes], _Kept] = LRUCache(budget_bytes, getsizeof=_size)
+        self.counts = CacheCounts()
 
     def read(self, tenant: str, raw: bytes | None, lasting: Sequence[Item] = ()) -> Tools:
         """The tools of a request and of the items (`brings_tools`) that last in its conversation.
@@ -129,11 +131,22 @@ class ToolMemo:
         key = (tenant, xxhash.xxh3_128_digest(b"\0".join(given)))
         kept = self._kept.get(key)
         if kept is not None and kept.given == given:
+            self.counts.hits += 1
             return kept.tools
+        self.counts.misses += 1
         kept = _Kept(given, read_tools(given[0], brought))
         if _size(kept) <= self._kept.maxsize:
+            before = len(self._kept) + (key not in self._kept)
             self._kept[key] = kept
+            self.counts.full += before - len(self._kept)
         return kept.tools
+
+    def used_bytes(self) -> int:
+        """About what the tools take."""
+        return int(self._kept.currsize)
+
+    def __len__(self) -> int:
+        return len(self._kept)
 
 
 class _Kept(NamedTuple):
