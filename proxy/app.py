@@ -41,7 +41,7 @@ from proxy.telemetry.lag import LagSampler
 from proxy.telemetry.logging import Log, http_logger
 from proxy.telemetry.metrics import Metrics
 from proxy.telemetry.observer import Observer, Observers
-from proxy.upstream.http import AiohttpClient
+from proxy.upstream.http import Http1Client
 from proxy.upstream.relay import Relay
 from proxy.wire.client_events import Limits as RequestLimits
 from proxy.wiring import load_keys, make_services, passthrough_rules, quota
@@ -117,7 +117,7 @@ class Loopline:
         self.services = services = make_services(settings, observer, Sealer(secrets.keys))
         stack.push_async_callback(services.store.aclose)
         client = services.client
-        assert isinstance(client, AiohttpClient)
+        assert isinstance(client, Http1Client)
         stack.push_async_callback(client.aclose)
         self.tasks = Tasks(observer.crashed)
         stack.push_async_callback(self.tasks.aclose)

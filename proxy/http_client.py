@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 
 class SendTimes(Protocol):
@@ -14,19 +16,18 @@ class SendTimes(Protocol):
     connected_s: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class HttpRequest:
+class HttpRequest(msgspec.Struct, frozen=True):
     """One request. `body` is sent as its parts joined; `ca_bundle` and `proxy` are empty for the defaults.
 
     `repeatable` says that sending it twice does no harm, so that a reused connection which turns out dead before any
     byte of an answer is replaced silently. `first_byte_s` bounds the wait for the answer's head, `idle_s` the wait
-    between two reads of its body. `times` is told how sending it went.
+    between two reads of its body. `times` is told how sending it went. A Struct, since one is made for each turn.
     """
 
     method: str
     url: str
     headers: Sequence[tuple[str, str]] = ()
-    query: Mapping[str, str] = field(default_factory=dict)
+    query: Mapping[str, str] = {}
     body: Sequence[bytes] = ()
     ca_bundle: str = ""
     proxy: str = ""

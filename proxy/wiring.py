@@ -22,7 +22,7 @@ from proxy.settings import Endpoint as EndpointSettings
 from proxy.telemetry.observer import Observers
 from proxy.translate.tools.listed import ToolMemo
 from proxy.upstream.endpoint import Endpoint
-from proxy.upstream.http import AiohttpClient
+from proxy.upstream.http import Http1Client
 from proxy.wire.terms import TermsMemo
 
 
@@ -43,7 +43,7 @@ def passthrough_rules(settings: Settings) -> PassthroughRules:
 def make_services(settings: Settings, observer: Observers, sealer: Sealer) -> Services:
     """What turns use. Raises `BadSetting` where an endpoint's profile is none."""
     known = chosen_profiles(settings)
-    client = AiohttpClient(keepalive_s=settings.upstream.keepalive_s, connect_s=settings.upstream.connect_timeout_s)
+    client = Http1Client(keepalive_s=settings.upstream.keepalive_s, connect_s=settings.upstream.connect_timeout_s)
     return Services(
         client=client,
         endpoints=tuple(make_endpoint(endpoint, settings) for endpoint in settings.endpoints),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
 from typing import NamedTuple
 
 import msgspec
@@ -79,7 +78,7 @@ class _Asker(NamedTuple):
         """The body of a 200. Raises `LooplineError`; msgspec.DecodeError for any other status."""
         endpoint = self.prepared.endpoint
         request = endpoint.request("POST", path, self.caller.headers, body=(encode(body),), root=root)
-        request = replace(request, first_byte_s=min(request.first_byte_s, _PATIENCE_S))
+        request = msgspec.structs.replace(request, first_byte_s=min(request.first_byte_s, _PATIENCE_S))
         async with self.services.client.open(request) as response:
             data = await read_all(response, _MAX_ANSWER_BYTES)
             if response.status != 200:

@@ -21,6 +21,8 @@ async def read_next(response: HttpResponse, translator: Translator) -> bytes:
     if not translator.whole:
         return await response.read()
     try:
+        if response.is_ready:
+            return await response.read()
         async with asyncio.timeout(TAIL_S):
             return await response.read()
     except (LooplineError, TimeoutError):
@@ -30,6 +32,9 @@ async def read_next(response: HttpResponse, translator: Translator) -> bytes:
 async def read_tail(response: HttpResponse) -> None:
     """Read to the end what follows the last event, so that the connection can serve again."""
     try:
+        while response.is_ready:  # without a timer: for most answers the end came with the last event
+            if not await response.read():
+                return
         async with asyncio.timeout(TAIL_S):
             while await response.read():
                 pass

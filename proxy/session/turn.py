@@ -116,7 +116,8 @@ class Turn:
                         error_body = await read_all(response, _MAX_ERROR_BODY_BYTES)
                         raise upstream_error(response.status, response.headers, error_body, endpoint.context_hint)
                     self._begin(running, more_follows=response.is_ready)
-                    self._unsent += await self._relay(running, response, translator)
+                    last = await self._relay(running, response, translator)  # takes what is unsent itself
+                    self._unsent += last
                     self._unsent += translator.finish()
                     self._whole = True
                     record.upstream_end_s = services.clock()

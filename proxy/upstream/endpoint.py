@@ -22,6 +22,7 @@ _CREDENTIALS = frozenset(
 )
 # What belongs to a credential: beside a key of ours it would choose whose account pays.
 _ACCOUNT = frozenset({"openai-organization", "openai-project"})
+_OF_BODY = (("content-type", "application/json"), ("accept", "text/event-stream, application/json"))
 _SHORTEST_SECRET = 8  # a version or a word in a header is no secret, and would make a message unreadable
 
 
@@ -67,8 +68,18 @@ class Endpoint:
         self._takes_clients = client_credentials and key is None
         self._headers = dict(headers or {})
         self._query = dict(query or {})
+        fixed = {name.lower() for name in self._headers}
+        stay = _OURS | fixed if self._takes_clients else _OURS | fixed | _ACCOUNT
         self._forward = tuple(
-            dict.fromkeys(name.lower() for name in (*FORWARDED, *forward) if name.lower() not in _OURS)
+            dict.fromkeys(name.lower() for name in (*FORWARDED, *forward) if name.lower() not in stay)
+        )
+        if self._takes_clients and "authorization" not in fixed:
+            self._forward += ("authorization",)
+        own = [] if key is None else [("authorization", f"Bearer {key}")]
+        # What every request without and with a body has, whoever asks: made once, joined to what is the client's.
+        self._bare, self._bodied = (
+            [*(pair for pair in pairs if pair[0] not in fixed), *self._headers.items()]
+            for pairs in (own, [*own, *_OF_BODY])
         )
         self._ca_bundle = ca_bundle
         self._proxy = proxy
@@ -161,14 +172,5 @@ class Endpoint:
 
     def _dressed(self, client: Mapping[str, str], *, has_body: bool) -> list[tuple[str, str]]:
         headers = [(name, client[name]) for name in self._forward if name in client]
-        if not self._takes_clients:
-            headers = [pair for pair in headers if pair[0] not in _ACCOUNT]
-        if self._key is not None:
-            headers.append(("authorization", f"Bearer {self._key}"))
-        elif self._takes_clients and "authorization" in client:
-            headers.append(("authorization", client["authorization"]))
-        if has_body:
-            headers.append(("content-type", "application/json"))
-            headers.append(("accept", "text/event-stream, application/json"))
-        fixed = {name.lower() for name in self._headers}
-        return [pair for pair in headers if pair[0] not in fixed] + list(self._headers.items())
+        headers += self._bodied if has_body else self._bare
+        return headers

@@ -1,148 +1,209 @@
-"""The one file that speaks HTTP to upstreams, on aiohttp.
+"""The client of the road that turns travel: HTTP/1.1 over kept connections, an `HttpClient`.
 
-What aiohttp raises becomes a `LooplineError` that says whose fault it was; nothing of aiohttp leaves this file.
+Requests that go by a forward proxy are left to aiohttp, which knows how to ask one.
 """
 
 from __future__ import annotations
 
 import asyncio
-import ssl
+import sys
 import time
-from collections.abc import Mapping, Sequence
-from types import SimpleNamespace
-
-import aiohttp
-from aiohttp.abc import AbstractStreamWriter
+from collections.abc import Coroutine, Iterator
+from typing import Any
 
 from proxy.errors import Kind, LooplineError, kind_of
 from proxy.http_client import HttpRequest
+from proxy.upstream.aiohttp_client import AiohttpClient
+from proxy.upstream.aiohttp_client import Exchange as AiohttpExchange
+from proxy.upstream.answers import Headers, RawHeaders
+from proxy.upstream.connecting import Connector
+from proxy.upstream.connection import Connection
+from proxy.upstream.pool import Origin, Pool
+from proxy.upstream.request_bytes import length_line, opening
+from proxy.wire.inflate import Inflater, coding_of
 
-# One call's worth of socket buffer; a body is handed over in pieces of this size so that the loop breathes between.
-PIECE_BYTES = 256 * 1024
+_CLOSING_S = 1.0
 
 
-class AiohttpClient:
-    """An `HttpClient`. Build it inside a running loop, close it with `aclose`.
+class Http1Client:
+    """An `HttpClient`. Use it inside a running loop, close it with `aclose`.
 
     `keepalive_s` is how long an idle connection is kept: below the 5 s after which vLLM closes it. `connect_s` bounds
-    connecting, TLS included.
+    connecting, TLS included. What is in flight is not bounded here: that is the business of the leases.
     """
 
     def __init__(self, *, keepalive_s: float, connect_s: float, read_buffer_bytes: int = 256 * 1024) -> None:
-        trace = aiohttp.TraceConfig()
-        trace.on_connection_reuseconn.append(_note_reuse)
-        trace.on_connection_create_end.append(_note_connection)
+        self._keepalive_s = keepalive_s
         self._connect_s = connect_s
-        self._contexts: dict[str, ssl.SSLContext] = {}
-        self._session = aiohttp.ClientSession(
-            # No limit here: what may be in flight is the business of the leases.
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=keepalive_s),
-            timeout=aiohttp.ClientTimeout(total=None, connect=None, sock_connect=connect_s, sock_read=None),
-            auto_decompress=True,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            trace_configs=[trace],
-            read_bufsize=read_buffer_bytes,
-            trust_env=False,
-        )
+        self._read_buffer_bytes = read_buffer_bytes
+        self._connector = Connector()
+        self._pool: Pool[Connection] = Pool(keepalive_s)
+        self._origins: dict[Connection, Origin] = {}
+        self._sweep: asyncio.TimerHandle | None = None
+        self._by_proxy: AiohttpClient | None = None
+        self._closed = False
+        self._emptied: asyncio.Future[None] | None = None
+
+    @property
+    def connections(self) -> int:
+        """How many are open."""
+        return len(self._origins)
+
+    def open(self, request: HttpRequest) -> Exchange | AiohttpExchange:
+        """Send a request and wait for the answer's head; see `HttpClient.open`."""
+        if request.proxy:
+            return self._by_proxy_client.open(request)
+        return Exchange(self, request)
 
     async def aclose(self) -> None:
         """Close every connection."""
-        await self._session.close()
+        self._closed = True
+        if self._sweep is not None:
+            self._sweep.cancel()
+            self._sweep = None
+        self._pool.expire(float("inf"))
+        if self._origins:
+            self._emptied = asyncio.get_running_loop().create_future()
+            for connection in self._origins:
+                connection.abort()
+            await asyncio.wait([self._emptied], timeout=_CLOSING_S)
+        if self._by_proxy is not None:
+            await self._by_proxy.aclose()
 
-    def open(self, request: HttpRequest) -> _Exchange:
-        """Send a request and wait for the answer's head; see `HttpClient.open`."""
-        return _Exchange(self, request)
-
-    async def send(self, request: HttpRequest) -> AiohttpResponse:
-        """Send, once more where a kept connection turns out to be dead."""
-        reused = SimpleNamespace(connection=False, times=request.times)
+    async def send(self, request: HttpRequest) -> tuple[Connection, int]:
+        """A connection on which the answer's head has arrived, and how often the request was sent."""
+        body_bytes = sum(map(len, request.body))
         try:
-            return AiohttpResponse(await self._send(request, reused), 1, request.idle_s)
+            origin, head = opening(request)
+        except ValueError as error:
+            raise LooplineError(
+                Kind.UPSTREAM_UNREACHABLE, f"The upstream could not be asked: {error}.", cause=kind_of(error)
+            ) from error
+        head += length_line(request.method, body_bytes)
+        now = asyncio.get_running_loop().time()
+        connection = self._pool.take(origin, now)
+        if connection is None:
+            return await self._send_fresh(origin, head, request, body_bytes), 1
+        try:
+            await connection.ask(head, request, body_bytes, now)
         except LooplineError as error:
             # The keep-alive race: the server closed an idle connection while the request was on its way.
-            if not (request.repeatable and reused.connection and error.kind is Kind.UPSTREAM_CLOSED):
+            if not request.repeatable or connection.answers.touched or error.kind is not Kind.UPSTREAM_CLOSED:
                 raise
-        return AiohttpResponse(await self._send(request, reused), 2, request.idle_s)
+        else:
+            return connection, 1
+        return await self._send_fresh(origin, head, request, body_bytes), 2
 
-    async def _send(self, request: HttpRequest, reused: SimpleNamespace) -> aiohttp.ClientResponse:
+    def give_back(self, connection: Connection) -> None:
+        """The exchange is over; the connection is kept if it can serve again."""
+        if self._closed:
+            connection.abort()
+        elif connection.finish():
+            loop = asyncio.get_running_loop()
+            self._pool.put(self._origins[connection], connection, loop.time())
+            if self._sweep is None:
+                self._sweep = loop.call_later(self._keepalive_s, self._expire)
+
+    async def _send_fresh(self, origin: Origin, head: bytes, request: HttpRequest, body_bytes: int) -> Connection:
+        began_s = asyncio.get_running_loop().time()
+        limit_s = min(self._connect_s, request.first_byte_s)
         try:
-            async with asyncio.timeout(request.first_byte_s):
-                return await self._session.request(
-                    request.method,
-                    request.url,
-                    params=request.query or None,
-                    headers=request.headers,
-                    data=_payload(request.body),
-                    ssl=self._context(request.ca_bundle),
-                    proxy=request.proxy or None,
-                    allow_redirects=False,
-                    trace_request_ctx=reused,
-                )
+            connection = await self._connector.connect(origin, self._make, limit_s)
         except TimeoutError as error:
-            raise timed_out(error, request, self._connect_s) from error
-        except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
-            raise disconnected(error, request) from error
-        except aiohttp.ClientResponseError as error:
-            raise LooplineError(
-                Kind.UPSTREAM_GARBLED, "The upstream's answer was not valid HTTP.", cause=kind_of(error)
-            ) from error
-        except (aiohttp.ClientError, ValueError) as error:
-            raise LooplineError(
-                Kind.UPSTREAM_UNREACHABLE, "The upstream could not be asked.", cause=kind_of(error)
-            ) from error
+            raise _not_connected(request, self._connect_s, limit_s) from error
+        if request.times is not None:
+            request.times.connected_s = time.monotonic()
+        if not connection.is_lost:
+            self._origins[connection] = origin
+        if self._closed:
+            connection.abort()
+        await connection.ask(head, request, body_bytes, began_s)
+        return connection
 
-    def _context(self, ca_bundle: str) -> ssl.SSLContext | bool:
-        if not ca_bundle:
-            return True
-        context = self._contexts.get(ca_bundle)
-        if context is None:
-            context = self._contexts[ca_bundle] = ssl.create_default_context(cafile=ca_bundle)
-        return context
+    def _make(self) -> Connection:
+        return Connection(self._forget, self._read_buffer_bytes)
+
+    def _forget(self, connection: Connection) -> None:
+        origin = self._origins.pop(connection, None)
+        if origin is not None:
+            self._pool.drop(origin, connection)
+        if self._emptied is not None and not self._origins and not self._emptied.done():
+            self._emptied.set_result(None)
+
+    def _expire(self) -> None:
+        loop = asyncio.get_running_loop()
+        for connection in self._pool.expire(loop.time()):
+            connection.abort()
+        then = self._pool.next_expiry()
+        self._sweep = None if then is None else loop.call_at(then, self._expire)
+
+    @property
+    def _by_proxy_client(self) -> AiohttpClient:
+        if self._by_proxy is None:
+            self._by_proxy = AiohttpClient(
+                keepalive_s=self._keepalive_s, connect_s=self._connect_s, read_buffer_bytes=self._read_buffer_bytes
+            )
+        return self._by_proxy
 
 
-class _Exchange:
-    """One request and its answer, closed on every way out."""
+class Exchange:
+    """One request and its answer, an `HttpResponse` while it is open; closed on every way out."""
 
-    __slots__ = ("_client", "_request", "_response")
+    __slots__ = ("_client", "_connection", "_headers", "_inflating", "_raw", "_request", "attempts", "status")
 
-    def __init__(self, client: AiohttpClient, request: HttpRequest) -> None:
+    def __init__(self, client: Http1Client, request: HttpRequest) -> None:
         self._client = client
         self._request = request
+        self._connection: Connection | None = None
+        self._inflating: _Inflating | None = None
+        self._raw: RawHeaders = []
+        self._headers: Headers | None = None
+        self.status = 0
+        self.attempts = 0
 
-    async def __aenter__(self) -> AiohttpResponse:
-        self._response = await self._client.send(self._request)
-        return self._response
+    async def __aenter__(self) -> Exchange:
+        self._connection, self.attempts = await self._client.send(self._request)
+        answers = self._connection.answers
+        self.status = answers.status
+        self._raw = answers.raw_headers
+        coding = answers.coding()
+        if coding:
+            self._inflating = _inflating(self._connection, coding)
+        return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._response.close()
-
-
-class AiohttpResponse:
-    """An `HttpResponse`.
-
-    The idle limit is one timer that looks, when it fires, how long the present read has been waiting: a timer for each
-    read would be made and cancelled thousands of times a second.
-    """
-
-    __slots__ = ("_answer", "_idle_s", "_loop", "_timer", "_waiting_since", "attempts")
-
-    def __init__(self, answer: aiohttp.ClientResponse, attempts: int, idle_s: float) -> None:
-        self._answer = answer
-        self._idle_s = idle_s
-        self._loop = asyncio.get_running_loop()
-        self._timer: asyncio.TimerHandle | None = None
-        self._waiting_since: float | None = None
-        self.attempts = attempts
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            self._client.give_back(connection)
 
     @property
-    def status(self) -> int:
-        """The HTTP status."""
-        return self._answer.status
-
-    @property
-    def headers(self) -> Mapping[str, str]:
+    def headers(self) -> Headers:
         """The answer's headers."""
-        return self._answer.headers
+        if self._headers is None:
+            self._headers = Headers(self._raw)
+        return self._headers
+
+    @property
+    def is_ready(self) -> bool:
+        """Does `read` return at once? Of what must be inflated first, nobody knows."""
+        return self._inflating is None and self._connection is not None and self._connection.is_ready
+
+    def read(self) -> Coroutine[Any, Any, bytes]:
+        """What has arrived; see `HttpResponse.read`."""
+        if self._connection is None:
+            raise RuntimeError("The exchange is closed.")
+        return self._connection.read() if self._inflating is None else self._inflating.read()
+
+
+class _Inflating:
+    """A body that came compressed although it was asked for plain: inflated as it is read, a piece at a time."""
+
+    def __init__(self, connection: Connection, coding: str) -> None:
+        self._connection = connection
+        # No bound but that of a piece: how much is read is bounded by whoever reads.
+        self._inflater = Inflater(coding, sys.maxsize, 0)
+        self._pieces: Iterator[bytes] = iter(())
+        self._begun = False
 
     @property
     def is_ready(self) -> bool:
@@ -150,119 +211,42 @@ class AiohttpResponse:
         return False
 
     async def read(self) -> bytes:
-        """What has arrived; see `HttpResponse.read`."""
-        self._waiting_since = self._loop.time()
-        if self._timer is None:
-            self._timer = self._loop.call_later(self._idle_s, self._look)
         try:
-            return await self._answer.content.readany()
-        except _IdleError as error:
+            while not (piece := next(self._pieces, b"")):
+                data = await self._connection.read()
+                if not data:
+                    if self._begun:
+                        self._inflater.finish()
+                    return b""
+                self._begun = True
+                self._pieces = self._inflater.feed(data)
+            return piece
+        except LooplineError as error:
+            if error.kind is not Kind.INVALID_REQUEST:
+                raise
             raise LooplineError(
-                Kind.UPSTREAM_TIMEOUT,
-                f"The upstream sent nothing for {self._idle_s:g} s (upstream.idle_timeout_s).",
+                Kind.UPSTREAM_GARBLED,
+                "The upstream's answer is not compressed as it says.",
+                cause=error.message,
             ) from error
-        except aiohttp.ClientPayloadError as error:
-            raise LooplineError(
-                Kind.UPSTREAM_CLOSED,
-                "The upstream closed the connection in the middle of its answer.",
-                cause=kind_of(error),
-            ) from error
-        except (aiohttp.ClientError, OSError) as error:
-            raise LooplineError(
-                Kind.UPSTREAM_CLOSED, "The connection to the upstream broke.", cause=kind_of(error)
-            ) from error
-        finally:
-            self._waiting_since = None
-
-    def close(self) -> None:
-        """End the exchange: an answer that was not read to its end stops the upstream's work."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        self._answer.close()
-
-    def _look(self) -> None:
-        self._timer = None
-        if self._waiting_since is None:
-            return
-        left_s = self._waiting_since + self._idle_s - self._loop.time()
-        if left_s > 0:
-            self._timer = self._loop.call_later(left_s, self._look)
-        else:
-            self._answer.content.set_exception(_IdleError())
 
 
-class _IdleError(Exception):
-    """The idle limit passed while a read was waiting."""
-
-
-class _Pieces(aiohttp.Payload):
-    """A request body in pieces: aiohttp warns of raw bytes above a megabyte, which would go out in one write."""
-
-    _value: Sequence[bytes]
-
-    def __init__(self, value: Sequence[bytes]) -> None:
-        super().__init__(value, content_type="application/json")
-        self._size = sum(len(part) for part in value)
-
-    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
-        return b"".join(self._value).decode(encoding, errors)
-
-    async def as_bytes(self, encoding: str = "utf-8", errors: str = "strict") -> bytes:
-        return b"".join(self._value)
-
-    async def write(self, writer: AbstractStreamWriter) -> None:
-        await self.write_with_length(writer, None)
-
-    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
-        view = memoryview(b"".join(self._value))
-        for start in range(0, len(view), PIECE_BYTES):
-            await writer.write(view[start : start + PIECE_BYTES])
-
-
-def _payload(body: Sequence[bytes]) -> bytes | _Pieces | None:
-    if not body:
+def _inflating(connection: Connection, named: str) -> _Inflating | None:
+    """None for what is no coding that is known here: some servers name a character set. It is read as it is."""
+    try:
+        coding = coding_of([named])
+    except LooplineError:
         return None
-    if sum(len(part) for part in body) <= PIECE_BYTES:
-        return b"".join(body)
-    return _Pieces(body)
+    return None if coding is None else _Inflating(connection, coding)
 
 
-async def _note_reuse(_session: object, context: SimpleNamespace, _params: object) -> None:
-    context.trace_request_ctx.connection = True
-
-
-async def _note_connection(_session: object, context: SimpleNamespace, _params: object) -> None:
-    times = context.trace_request_ctx.times
-    if times is not None:
-        times.connected_s = time.monotonic()
-
-
-def timed_out(error: TimeoutError, request: HttpRequest, connect_s: float) -> LooplineError:
-    if isinstance(error, aiohttp.ServerTimeoutError):
+def _not_connected(request: HttpRequest, connect_s: float, limit_s: float) -> LooplineError:
+    if limit_s < connect_s:
         return LooplineError(
-            Kind.UPSTREAM_UNREACHABLE, f"No connection to the upstream within {connect_s:g} s.", cause=kind_of(error)
+            Kind.UPSTREAM_TIMEOUT,
+            f"The upstream did not answer within {request.first_byte_s:g} s (upstream.first_byte_timeout_s).",
         )
     return LooplineError(
-        Kind.UPSTREAM_TIMEOUT,
-        f"The upstream did not answer within {request.first_byte_s:g} s (upstream.first_byte_timeout_s).",
+        Kind.UPSTREAM_UNREACHABLE,
+        f"No connection to the upstream within {connect_s:g} s (upstream.connect_timeout_s).",
     )
-
-
-def disconnected(error: Exception, request: HttpRequest) -> LooplineError:
-    if isinstance(error, aiohttp.ClientConnectorError):
-        return LooplineError(Kind.UPSTREAM_UNREACHABLE, _unconnected(error), cause=kind_of(error))
-    return LooplineError(
-        Kind.UPSTREAM_CLOSED, "The upstream closed the connection before it answered.", cause=kind_of(error)
-    )
-
-
-def _unconnected(error: aiohttp.ClientConnectorError) -> str:
-    """Why there is no connection, in words that say what to look at."""
-    if isinstance(error, aiohttp.ClientConnectorDNSError):
-        return "The upstream's host name could not be resolved."
-    if isinstance(error, aiohttp.ClientSSLError):
-        return "The upstream's certificate was not accepted, or it does not speak TLS."
-    if isinstance(error.os_error, ConnectionRefusedError):
-        return "The upstream refused the connection."
-    return f"The upstream could not be reached ({error.strerror or error.os_error})."

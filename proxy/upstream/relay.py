@@ -13,7 +13,7 @@ from yarl import URL
 
 from proxy.errors import Kind, LooplineError, kind_of
 from proxy.http_client import HttpRequest, Passed
-from proxy.upstream.http import AiohttpResponse, disconnected, timed_out
+from proxy.upstream.aiohttp_client import AiohttpResponse, disconnected, timed_out
 from proxy.wire.http_headers import splits
 
 # aiohttp adds these where a request has none; here a request is the client's.

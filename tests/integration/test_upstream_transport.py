@@ -17,7 +17,7 @@ from proxy.app import Loopline
 from proxy.http_client import HttpRequest
 from proxy.settings import load
 from proxy.tools.simulate import Simulated, start
-from proxy.upstream.http import AiohttpClient
+from proxy.upstream.http import Http1Client
 
 HELLO = {"model": "simulated", "input": "[[say hello]]".replace("hello", '"hello"')}
 
@@ -131,15 +131,14 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 async def test_small_writes_are_not_delayed_towards_the_upstream() -> None:
     body = b'{"model":"simulated","stream":true,"messages":[{"role":"user","content":"[[stall 1]]"}]}'
     async with await start() as upstream:
-        client = AiohttpClient(keepalive_s=3, connect_s=1)
+        client = Http1Client(keepalive_s=3, connect_s=1)
         headers = [("content-type", "application/json")]
         request = HttpRequest("POST", f"{upstream.url}/chat/completions", headers=headers, body=(body,))
         async with client.open(request) as response:
             assert await response.read()
-            connection = response._answer.connection
-            assert connection is not None
-            assert connection.transport is not None
-            assert _no_delay(connection.transport)
+            (connection,) = client._origins
+            assert connection._transport is not None
+            assert _no_delay(connection._transport)
         await client.aclose()
 
 

@@ -1,92 +1,31 @@
-"""What aiohttp raises becomes a failure that says whose fault it was."""
+"""Both clients on real sockets: the road of turns on llhttp, and aiohttp's where a forward proxy is asked."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
-from unittest.mock import Mock
 
-import aiohttp
 import pytest
-from aioresponses import aioresponses
-from yarl import URL
 
 from proxy.errors import Kind, LooplineError
 from proxy.http_client import HttpRequest, read_all
-from proxy.upstream.http import PIECE_BYTES, AiohttpClient
+from proxy.upstream.aiohttp_client import AiohttpClient
+from proxy.upstream.http import Http1Client
+from proxy.upstream.request_bytes import PIECE_BYTES
 
-CHAT_URL = "http://upstream.test/v1/chat/completions"
-
-
-class FakeResponse(aiohttp.ClientResponse):
-    """aioresponses builds responses without the writer that aiohttp 3.14 asks for."""
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, stream_writer=Mock(output_size=0), **options)
+Client = Http1Client | AiohttpClient
 
 
-@pytest.fixture
-async def client() -> AsyncIterator[AiohttpClient]:
-    made = AiohttpClient(keepalive_s=3, connect_s=1)
+@pytest.fixture(params=[Http1Client, AiohttpClient])
+async def client(request: pytest.FixtureRequest) -> AsyncIterator[Client]:
+    made: Client = request.param(keepalive_s=3, connect_s=1)
     yield made
     await made.aclose()
 
 
-def request(body: tuple[bytes, ...] = (b"{", b"}"), **options: Any) -> HttpRequest:
-    return HttpRequest("POST", options.pop("url", CHAT_URL), body=body, **options)
-
-
-async def test_an_answer_is_handed_over(client: AiohttpClient) -> None:
-    with aioresponses() as upstream:
-        upstream.post(CHAT_URL, status=429, body=b"slow", headers={"Retry-After": "2"}, response_class=FakeResponse)
-        async with client.open(request()) as response:
-            assert response.status == 429
-            assert response.headers["retry-after"] == "2"
-            assert response.attempts == 1
-            assert await read_all(response, 100) == b"slow"
-
-
-async def test_a_body_is_cut_at_the_limit(client: AiohttpClient) -> None:
-    with aioresponses() as upstream:
-        upstream.post(CHAT_URL, body=b"x" * 1000, response_class=FakeResponse)
-        async with client.open(request()) as response:
-            assert await read_all(response, 10) == b"x" * 10
-
-
-@pytest.mark.parametrize(
-    ("raised", "kind"),
-    [
-        (aiohttp.ServerDisconnectedError(), Kind.UPSTREAM_CLOSED),
-        (aiohttp.ClientOSError(104, "reset"), Kind.UPSTREAM_CLOSED),
-        (aiohttp.ClientConnectorError(Mock(), OSError(111, "refused")), Kind.UPSTREAM_UNREACHABLE),
-        (aiohttp.ServerTimeoutError("connect"), Kind.UPSTREAM_UNREACHABLE),
-        (aiohttp.InvalidURL("http://"), Kind.UPSTREAM_UNREACHABLE),
-        (aiohttp.ClientResponseError(Mock(), (), message="bad line"), Kind.UPSTREAM_GARBLED),
-        (TimeoutError(), Kind.UPSTREAM_TIMEOUT),
-    ],
-    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else str(value),
-)
-async def test_every_way_to_fail_has_a_kind(client: AiohttpClient, raised: Exception, kind: Kind) -> None:
-    with aioresponses() as upstream:
-        upstream.post(CHAT_URL, exception=raised)
-        with pytest.raises(LooplineError) as failure:
-            async with client.open(request()):
-                pass
-    assert failure.value.kind is kind
-
-
-async def test_headers_query_and_body_are_sent(client: AiohttpClient) -> None:
-    url = CHAT_URL + "?api-version=1"
-    with aioresponses() as upstream:
-        upstream.post(url, body=b"ok", response_class=FakeResponse)
-        headers = [("authorization", "Bearer key"), ("content-type", "application/json")]
-        async with client.open(request((b"a", b"b"), headers=headers, query={"api-version": "1"})):
-            pass
-        sent = upstream.requests["POST", URL(url)][0].kwargs
-    assert sent["data"] == b"ab"
-    assert dict(sent["headers"]) == dict(headers)
-    assert sent["allow_redirects"] is False
+def request(body: tuple[bytes, ...] = (b"{", b"}"), *, url: str, **options: Any) -> HttpRequest:
+    return HttpRequest("POST", url, body=body, **options)
 
 
 class Server:
@@ -122,7 +61,7 @@ class Server:
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 
 
-async def test_a_dead_kept_connection_is_replaced_once(client: AiohttpClient) -> None:
+async def test_a_dead_kept_connection_is_replaced_once(client: Client) -> None:
     async with Server([OK, None], [OK]) as server:
         for attempts in (1, 2):
             async with client.open(request(url=server.url)) as response:
@@ -131,7 +70,7 @@ async def test_a_dead_kept_connection_is_replaced_once(client: AiohttpClient) ->
     assert server.connections == 2
 
 
-async def test_what_may_not_be_repeated_is_not(client: AiohttpClient) -> None:
+async def test_what_may_not_be_repeated_is_not(client: Client) -> None:
     async with Server([OK, None], [OK]) as server:
         async with client.open(request(url=server.url)) as response:
             await read_all(response, 10)
@@ -142,7 +81,7 @@ async def test_what_may_not_be_repeated_is_not(client: AiohttpClient) -> None:
     assert server.connections == 1
 
 
-async def test_a_fresh_connection_that_ends_is_a_failure(client: AiohttpClient) -> None:
+async def test_a_fresh_connection_that_ends_is_a_failure(client: Client) -> None:
     async with Server([None], [OK]) as server:
         with pytest.raises(LooplineError) as failure:
             async with client.open(request(url=server.url)):
@@ -151,7 +90,7 @@ async def test_a_fresh_connection_that_ends_is_a_failure(client: AiohttpClient) 
     assert server.connections == 1
 
 
-async def test_a_body_cut_off_is_the_upstreams_fault(client: AiohttpClient) -> None:
+async def test_a_body_cut_off_is_the_upstreams_fault(client: Client) -> None:
     async with Server([b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf"]) as server:
         async with client.open(request(url=server.url)) as response:
             assert await response.read() == b"half"
@@ -160,7 +99,7 @@ async def test_a_body_cut_off_is_the_upstreams_fault(client: AiohttpClient) -> N
     assert failure.value.kind is Kind.UPSTREAM_CLOSED
 
 
-async def test_silence_ends_the_wait(client: AiohttpClient) -> None:
+async def test_silence_ends_the_wait(client: Client) -> None:
     release = asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -181,7 +120,7 @@ async def test_silence_ends_the_wait(client: AiohttpClient) -> None:
     assert "0.05 s" in failure.value.message
 
 
-async def test_no_answer_ends_the_wait(client: AiohttpClient) -> None:
+async def test_no_answer_ends_the_wait(client: Client) -> None:
     release = asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -198,7 +137,7 @@ async def test_no_answer_ends_the_wait(client: AiohttpClient) -> None:
     assert failure.value.kind is Kind.UPSTREAM_TIMEOUT
 
 
-async def test_a_large_body_goes_whole_and_without_a_warning(client: AiohttpClient) -> None:
+async def test_a_large_body_goes_whole_and_without_a_warning(client: Client) -> None:
     body = tuple(bytes([n]) * (PIECE_BYTES // 2 + 1) for n in range(9))
     async with Server([OK]) as server, client.open(request(body, url=server.url)) as response:
         await read_all(response, 10)
