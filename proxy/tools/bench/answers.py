@@ -4,9 +4,10 @@ A request says what it wants by a marker in its last text:
 
     [[bench deltas=100 gap_us=1000 burst=1 ttft_ms=30 stamp=1 call=1]]
 
-`deltas` is the number of tokens, `ttft_ms` the wait before the first, `gap_us` the time between two writes of `burst`
-tokens (0 puts the whole answer into one write); with `stamp` each token is the moment at which it was written, with
-`call` the answer is one call of a tool. History holds older markers; the last one counts.
+`deltas` is the number of tokens and `ttft_ms` the wait before the first. `burst` tokens go into one write, `gap_us`
+after the one before or, at 0, as fast as it can; without a burst the whole answer is one write. With `stamp` each token
+is the moment at which it was written, with `call` the answer is one call of a tool. History holds older markers; the
+last one counts.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Wanted:
 
     deltas: int = 10
     gap_us: int = 0
-    burst: int = 1
+    burst: int = 0
     ttft_ms: int = 0
     stamp: int = 0
     call: int = 0
@@ -46,7 +47,7 @@ class Wanted:
     @property
     def at_once(self) -> bool:
         """Whether the whole answer is one write."""
-        return not (self.gap_us or self.ttft_ms or self.stamp)
+        return not (self.burst or self.ttft_ms or self.stamp)
 
 
 _NAMES = frozenset(field.name for field in fields(Wanted))

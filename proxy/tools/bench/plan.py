@@ -50,14 +50,14 @@ class Plan:
     depths: tuple[int, ...] = (10, 100, 1000)
     # Tokens in an answer, and how many answers.
     batched: tuple[tuple[int, int], ...] = ((100, 20), (5000, 4))
-    one_a_write: tuple[tuple[int, int], ...] = ((100, 20), (5000, 1))
+    one_a_write: tuple[tuple[int, int], ...] = ((100, 20), (5000, 4))
     sessions: int = 64
     session_turns: int = 15
     session_tokens: int = 50
     idle_sockets: int = 1000
     idle_turns: bool = True
     idle_s: float = 3.0
-    rate_streams: tuple[int, ...] = (10, 20, 40, 60, 80, 120, 160)
+    rate_streams: tuple[int, ...] = (1, 10, 20, 40, 60, 80, 120, 160)
     rate_s: float = 2.0
     loop: Loop = field(default_factory=Loop)
     answer_tokens: int = 0
@@ -80,12 +80,12 @@ def quick(plan: Plan) -> Plan:
         deep_turns=min(4, plan.deep_turns),
         depths=plan.depths[:1],
         batched=((100, 4), (1000, 1)) if plan.own_upstream else plan.batched,
-        one_a_write=((100, 1),) if plan.own_upstream else (),
+        one_a_write=((100, 4),) if plan.own_upstream else (),
         sessions=min(8, plan.sessions),
         session_turns=3,
         idle_sockets=min(50, plan.idle_sockets),
         idle_s=0.5,
-        rate_streams=plan.rate_streams[:1],
+        rate_streams=plan.rate_streams[:2],
         rate_s=0.5,
         loop=replace(
             plan.loop, tool_calls=min(4, plan.loop.tool_calls), history_kb=(start, start + (end - start) // 8)

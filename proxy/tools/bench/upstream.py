@@ -46,17 +46,21 @@ def _json(body: bytes, status: bytes = b"200 OK") -> bytes:
 
 
 class Paced:
-    """An answer on its way: bursts are due at fixed times after its start, however late the one before was."""
+    """An answer on its way.
+
+    Bursts are due at fixed times after its start, however late the one before was; without a gap between them each is
+    due as soon as the one before has been written. `hurries` tells that the next one is.
+    """
 
     def __init__(self, transport: asyncio.Transport, asked: Wanted, answer: answers.Answer, now: float) -> None:
         self._transport = transport
         self._answer = answer
         self._stamp = bool(asked.stamp)
-        self._burst = max(1, asked.burst)
+        self._burst = asked.burst or len(answer.deltas)
         self._gap_s = asked.gap_us / 1e6
         self._start_s = now + asked.ttft_ms / 1000
         self._done = 0
-        self._begun = False
+        self._begun = self.hurries = False
 
     def write(self, now: float) -> bool:
         """Write what is due, each burst by itself. Returns whether the answer has ended."""
@@ -66,6 +70,7 @@ class Paced:
             return False
         if not self._begun:
             self._begun = True
+            self.hurries = not self._gap_s
             self._transport.write(_chunk(self._answer.head))
         deltas = self._answer.deltas
         while self._done < len(deltas) and now >= self._start_s + self._gap_s * (self._done // self._burst):
@@ -74,6 +79,8 @@ class Paced:
                 data = data.replace(STAMP, b"%019d" % time.monotonic_ns())
             self._transport.write(_chunk(data))
             self._done += self._burst
+            if self.hurries:
+                break
         if self._done < len(deltas):
             return False
         self._transport.write(_chunk(self._answer.tail) + _END)
@@ -100,7 +107,9 @@ class Pacer:
         for stream in [stream for stream in self._streams if stream.write(now)]:
             self._streams.pop(stream)()
         self._ticking = bool(self._streams)
-        if self._ticking:
+        if any(stream.hurries for stream in self._streams):
+            self._loop.call_soon(self._tick)
+        elif self._ticking:
             self._loop.call_at(now + _TICK_S, self._tick)
 
 
