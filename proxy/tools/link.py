@@ -84,7 +84,7 @@ class Link:
     ) -> None:
         self.up, self.down = up, down
         self.port = 0
-        self._target = target_host, target_port
+        self._target_host, self._target_port = target_host, target_port
         self._rtt_s = rtt_s
         self._clock = clock
         self._sleep = sleep

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -39,7 +39,8 @@ class Contestant:
     """A server under test.
 
     `way` is `deltas` (a WebSocket, what is new) or `resend` (HTTP, everything each time, `dialect` of the upstream).
-    `meter` reads its processes; one without any says "not available".
+    `meter` reads its processes; one without any says "not available". `restart` starts the same server once more, in
+    front of another URL than its `upstream`, and gives its own; None for a server that is not ours to start.
     """
 
     name: str
@@ -49,6 +50,8 @@ class Contestant:
     fields: Fields
     key: str = ""
     dialect: str = "responses"
+    upstream: str = ""
+    restart: Callable[[str], AbstractAsyncContextManager[str]] | None = None
 
     @asynccontextmanager
     async def lane(self, fields: Fields | None = None, base_url: str | None = None) -> AsyncIterator[Lane]:

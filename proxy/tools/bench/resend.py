@@ -14,7 +14,7 @@ import msgspec
 from proxy.wire.sse import SseDecoder
 
 from .turns import BenchError, Fields, Item, Turn, encode, message
-from .websocket import reason
+from .websocket import TURN_S, reason
 
 _MAX_EVENT_BYTES = 1024 * 1024 * 1024
 _KEEPALIVE_S = 3600.0
@@ -111,7 +111,7 @@ class FullResend:
     def __init__(self, base_url: str, key: str, fields: Fields, dialect: str) -> None:
         self._chat = dialect == "chat"
         self._url = f"{base_url}/chat/completions" if self._chat else f"{base_url}/responses"
-        self._fields = fields.chat() if self._chat else fields.responses() + b',"stream":true'
+        self._fields = fields.chat() if self._chat else b'"stream":true,' + fields.responses()
         self._history: list[bytes] = []
         self._headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {key}"} if key else {})}
         if self._chat and fields.instructions:
@@ -120,7 +120,7 @@ class FullResend:
             self._system = []
         self._http = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(keepalive_timeout=_KEEPALIVE_S),
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=30),
+            timeout=aiohttp.ClientTimeout(total=TURN_S),
             read_bufsize=1 << 18,
             trust_env=False,
         )
@@ -142,6 +142,8 @@ class FullResend:
                 if response.status != 200:
                     raise BenchError(f"{self._url}: {response.status}: {reason(await response.read())}")
                 await self._read(response, reading)
+        except TimeoutError:
+            raise BenchError(f"{self._url}: a turn did not end within {TURN_S:g} s") from None
         except (aiohttp.ClientError, msgspec.DecodeError) as error:
             raise BenchError(f"{self._url}: {error or type(error).__name__}") from error
         if reading.ended_s is None:

@@ -18,7 +18,7 @@ class Row:
     """One case of one scene for one contestant.
 
     `figures` are seconds, bytes, counts a second and shares, by the names of `FIGURES`; None is "not available".
-    `series` are lists for the plots. A row with a `failure` has no figures.
+    `series` are lists for the plots; `note` is a word beside the case. A row with a `failure` has no figures.
     """
 
     scene: str
@@ -30,6 +30,7 @@ class Row:
     bytes_up: int = 0
     bytes_down: int = 0
     series: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    note: str = ""
     failure: str = ""
 
 
@@ -82,12 +83,13 @@ FIGURES: Mapping[str, Figure] = {
     "after_turn_bytes": Figure("after one turn", "kB"),
     "after_deflate_bytes": Figure("after a compressed frame", "kB"),
     "idle_cpu": Figure("CPU while idle", "%"),
-    "tokens_per_s": Figure("tokens received", "/s"),
-    "upstream_tokens_per_s": Figure("tokens sent upstream", "/s"),
-    "lag_p50_s": Figure("behind upstream p50", "ms"),
-    "lag_p99_s": Figure("behind upstream p99", "ms"),
-    "added_p50_s": Figure("added between tokens p50", "ms"),
-    "added_p99_s": Figure("added between tokens p99", "ms"),
+    "upstream_tokens_per_s": Figure("tokens sent", "/s"),
+    "tokens_per_s": Figure("received", "/s"),
+    "lag_p50_s": Figure("behind p50", "ms"),
+    "lag_p99_s": Figure("behind p99", "ms"),
+    "added_p50_s": Figure("added p50", "ms"),
+    "added_p99_s": Figure("added p99", "ms"),
+    "client_cpu": Figure("CPU of the client", "%"),
     "cpu": Figure("CPU", "%"),
     "total_s": Figure("total", "s"),
     "client_s": Figure("client", "s"),
@@ -136,8 +138,9 @@ SHOWN: Mapping[str, Shown] = {
         (
             "upstream_tokens_per_s", "tokens_per_s", "lag_p50_s", "lag_p99_s", "added_p50_s", "added_p99_s", "cpu",
             "cpu_event_s",
+            "client_cpu",
         ),
-        "added_p99_s",
+        "lag_p99_s",
     ),
     "agent-loop": Shown(
         "An agent loop over a link",

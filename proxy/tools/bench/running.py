@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import aiohttp
@@ -27,36 +27,35 @@ _KEY = "bench"  # what clients send to servers that nobody named a key for
 _ASK_S = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class Ground:
-    """What a run stands on. `fronts` are the endpoints of the Looplines that the bench started, by contestant."""
-
-    contestants: Sequence[Contestant]
-    folder: Path
-    fronts: Mapping[str, Endpoint] = field(default_factory=dict)
-
-
 @asynccontextmanager
-async def ground(options: Options, folder: Path) -> AsyncIterator[Ground]:
+async def ground(options: Options, folder: Path) -> AsyncIterator[Sequence[Contestant]]:
     """Everything that is measured, started and answering. Raises BenchError."""
     async with AsyncExitStack() as stack:
         if options.target is not None:
-            yield Ground(await _targeted(options, options.target), folder)
+            yield await _targeted(options, options.target)
             return
         key = _upstream_key(options)
         url = options.upstream or (await stack.enter_async_context(own_upstream(folder))).url
         fields = await _fields(options, url, key)
         contestants: list[Contestant] = []
-        fronts: dict[str, Endpoint] = {}
         for dialect in options.dialects:
             name = f"{LOOPLINE}, {dialect}" if len(options.dialects) > 1 else LOOPLINE
             front = Endpoint(url, dialect, fields.model, options.api_key_env, faithful=options.own_upstream)
             running = await stack.enter_async_context(loopline(folder, front, f"loopline-{dialect}"))
-            contestants.append(Contestant(name, running.url, DELTAS, Meter((running.pid,)), fields, _KEY))
-            fronts[name] = front
+            again = partial(_again, folder, front)
+            contestants.append(
+                Contestant(name, running.url, DELTAS, Meter((running.pid,)), fields, _KEY, upstream=url, restart=again)
+            )
         contestants += _others(options.versus, fields)
         contestants.append(Contestant(DIRECT, url, RESEND, Meter(), fields, key, _direct_dialect(options)))
-        yield Ground(contestants, folder, fronts)
+        yield contestants
+
+
+@asynccontextmanager
+async def _again(folder: Path, front: Endpoint, upstream: str) -> AsyncIterator[str]:
+    """The same Loopline once more, in front of what leads to the same upstream."""
+    async with loopline(folder, front._replace(url=upstream), "loopline-again") as running:
+        yield running.url
 
 
 async def _targeted(options: Options, target: Other) -> list[Contestant]:
@@ -123,13 +122,13 @@ async def _model(wanted: str, url: str, key: str) -> str:
 async def run(options: Options, folder: Path, report: Report, progress: Progress) -> None:
     """Run the scenes; rows are added to the report as they are measured. Raises BenchError before the first row."""
     plan = options.sized()
-    async with ground(options, folder) as base:
-        report.contestants += [who.name for who in base.contestants]
-        for who in base.contestants:
+    async with ground(options, folder) as contestants:
+        report.contestants += [who.name for who in contestants]
+        for who in contestants:
             progress.begin(f"warm-up · {who.name}")
             await warm_up(who, plan)
         for scene in options.scenes:
-            for who in base.contestants:
+            for who in contestants:
                 if who.way in WAYS[scene]:
                     progress.begin(f"{scene} · {who.name}")
                     await play(scene, who, plan, report, progress)

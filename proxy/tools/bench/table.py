@@ -42,7 +42,14 @@ def scene_table(rows: Sequence[Row], baseline: str) -> list[str]:
         for row in (row for row in rows if row.case == case and not row.failure):
             times = ratio(row, first.get(case))
             shown = [cell(row, name) for name in columns]
-            cells.append((f"  {case}", row.contestant, *shown, f"{times:.2f}" if times is not None else ""))
+            cells.append(
+                (
+                    f"  {case}",
+                    row.contestant + (f" ({row.note})" if row.note else ""),
+                    *shown,
+                    f"{times:.2f}" if times is not None else "",
+                )
+            )
     lines = aligned(_left(cells)) if len(cells) > 1 else []
     return [*lines, *(f"  {row.contestant}: failed: {row.failure}" for row in rows if row.failure)]
 

@@ -24,7 +24,7 @@ _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 _CHUNKED = re.compile(rb"\r\ntransfer-encoding: *chunked", re.IGNORECASE)
 _CONTINUE = re.compile(rb"\r\nexpect: *100", re.IGNORECASE)
 # `stream` stands before or after a long history, never inside of it.
-_LOOKED_AT = 4096
+_LOOKED_AT = 32_768
 _STREAMED = re.compile(rb'"stream": ?true')
 _TICK_S = 0.001
 _STREAM = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n"

@@ -30,6 +30,7 @@ _DELTA_BYTES = 4096
 _DEFLATE = "permessage-deflate; client_no_context_takeover"
 _ACCEPTED = re.compile(rb"\r\nsec-websocket-extensions:[^\r]*permessage-deflate", re.IGNORECASE)
 _CONNECT_S = 30.0
+TURN_S = 180.0
 
 
 class _Output(msgspec.Struct):
@@ -118,7 +119,7 @@ class Socket(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is one, but for its class
         extension = f"Sec-WebSocket-Extensions: {_DEFLATE}\r\n" if self._offers else ""
         credential = f"Authorization: Bearer {self._key}\r\n" if self._key else ""
-        transport.write(
+        self._transport.write(
             f"GET {self._address.path} HTTP/1.1\r\nHost: {self._address.host}:{self._address.port}\r\n"
             "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
             f"Sec-WebSocket-Key: {base64.b64encode(os.urandom(16)).decode()}\r\n{extension}{credential}\r\n".encode()
@@ -136,7 +137,11 @@ class Socket(asyncio.Protocol):
             raise BenchError("the server closed the WebSocket")
         self._started_s = time.monotonic()
         self._send(_TEXT, create, compress=compress)
-        return await self._waiting
+        try:
+            async with asyncio.timeout(TURN_S):
+                return await self._waiting
+        except TimeoutError:
+            raise BenchError(f"a turn did not end within {TURN_S:g} s") from None
 
     def _send(self, opcode: int, payload: bytes, *, compress: bool = False) -> None:
         first = _FIN | opcode
