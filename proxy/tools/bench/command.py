@@ -17,6 +17,7 @@ import uvloop
 
 from proxy import __version__
 
+from . import page
 from .document import to_json
 from .options import Options
 from .progress import Progress, shown
@@ -73,6 +74,8 @@ def write(options: Options, report: Report) -> int:
     try:
         if options.json is not None:
             options.json.write_text(to_json(report), encoding="utf-8")
+        if options.html is not None:
+            options.html.write_text(page.render(report), encoding="utf-8")
     except OSError as error:
         print(f"loopline: cannot write {error.filename}: {error.strerror}", file=sys.stderr)
         return FAILED
