@@ -31,7 +31,7 @@ FAILED, INTERRUPTED = 1, 130
 
 def main(options: Options) -> int:
     """Run the bench and print its table. Returns the exit code; errors are one line on stderr."""
-    report = Report(datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"), machine(), conditions(options))
+    report = Report(now(), machine(), conditions(options))
     code = 0
     more_files()
     with tempfile.TemporaryDirectory(prefix="loopline-bench-") as folder:
@@ -80,6 +80,11 @@ def write(options: Options, report: Report) -> int:
         print(f"loopline: cannot write {error.filename}: {error.strerror}", file=sys.stderr)
         return FAILED
     return 0
+
+
+def now() -> str:
+    """The date and the time of day."""
+    return datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def machine() -> dict[str, str | int]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import io
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import aiohttp
 import msgspec
@@ -45,7 +46,7 @@ class _Choice(msgspec.Struct):
 
 class _Chunk(msgspec.Struct):
     choices: list[_Choice] = []
-    error: msgspec.Raw | None = None
+    error: Any = None
 
 
 _TYPE = msgspec.json.Decoder(_Item)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -17,6 +18,7 @@ from .turns import BenchError
 _START_S = 30.0
 _STOP_S = 5.0
 _POLL_S = 0.02
+Found = Callable[[str], Awaitable[str]]  # from what a process has written to its URL; empty while there is none
 
 
 class Running(NamedTuple):
@@ -40,7 +42,7 @@ class Endpoint(NamedTuple):
 async def own_upstream(folder: Path) -> AsyncIterator[Running]:
     """The bench's upstream in a process of its own. Raises BenchError."""
     command = (sys.executable, "-m", "proxy.tools.bench.upstream")
-    async with _process("upstream", command, folder, {}, "", "/v1") as running:
+    async with process("upstream", command, folder, {}, printed("")) as running:
         yield running
 
 
@@ -61,35 +63,72 @@ async def loopline(folder: Path, endpoint: Endpoint, name: str = "loopline") -> 
         **{key: os.environ[key] for key in (endpoint.key_env, f"{endpoint.key_env}_FILE") if key in os.environ},
     }
     command = (sys.executable, "-m", "proxy", "serve", *arguments, *keyed)
-    async with _process(name, command, folder, environment, "loopline ", "/v1") as running:
+    async with process(name, command, folder, environment, printed("loopline ")) as running:
         yield running
 
 
 @asynccontextmanager
-async def _process(
-    name: str, command: Sequence[str], folder: Path, environment: Mapping[str, str], before: str, after: str
+async def process(
+    name: str,
+    command: Sequence[str],
+    folder: Path,
+    environment: Mapping[str, str],
+    found: Found,
+    within_s: float = _START_S,
 ) -> AsyncIterator[Running]:
-    """A process that prints a line which begins with `before` and ends with its URL, which ends with `after`."""
+    """A process that is stopped at the end; `found` tells its base URL once it listens. Raises BenchError."""
     log = Log(folder / name, f"{name}.log")
-    paths = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONUNBUFFERED": "1"}
+    ours = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))} if command[0] == sys.executable else {}
     try:
-        child = await Child.spawn(command, log, {**paths, **environment})
+        child = await Child.spawn(command, log, {**ours, "PYTHONUNBUFFERED": "1", **environment})
     except StartFailed as error:
         raise BenchError(str(error)) from error
     try:
-        yield Running(await _url(child, log, name, before, after), child.pid)
+        yield Running(await _url(child, log, name, found, within_s), child.pid)
     finally:
         await asyncio.shield(child.stop(_STOP_S))
 
 
-async def _url(child: Child, log: Log, name: str, before: str, after: str) -> str:
+async def _url(child: Child, log: Log, name: str, found: Found, within_s: float) -> str:
     try:
-        async with asyncio.timeout(_START_S):
+        async with asyncio.timeout(within_s):
             while child.returncode is None:
-                for line in log.path.read_text("utf-8", "replace").splitlines():
-                    if line.startswith(before) and line.endswith(after) and "http" in line:
-                        return line[line.index("http") :]
+                if url := await found(log.path.read_text("utf-8", "replace")):
+                    return url
                 await asyncio.sleep(_POLL_S)
     except TimeoutError:
-        raise BenchError(f"{name} did not start within {_START_S:g} s:\n{log.tail()}") from None
+        raise BenchError(f"{name} did not start within {within_s:g} s:\n{log.tail()}") from None
     raise BenchError(f"{name} ended before it listened:\n{log.tail()}")
+
+
+def printed(before: str) -> Found:
+    """The URL that ends the line which begins with `before`, once it is whole."""
+
+    async def found(text: str) -> str:
+        for line in text.splitlines():
+            if line.startswith(before) and line.endswith("/v1") and "http" in line:
+                return line[line.index("http") :]
+        return ""
+
+    return found
+
+
+def listening(port: int) -> Found:
+    """The URL of a port of loopback, once something accepts connections there."""
+
+    async def found(_: str) -> str:
+        try:
+            connection = await asyncio.open_connection("127.0.0.1", port)
+        except OSError:
+            return ""
+        connection[1].close()
+        return f"http://127.0.0.1:{port}/v1"
+
+    return found
+
+
+def free_port() -> int:
+    """A port of loopback that nobody has at this moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

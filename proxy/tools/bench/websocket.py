@@ -41,13 +41,11 @@ class _Output(msgspec.Struct):
 class _Response(msgspec.Struct):
     id: str = ""
     output: list[_Output] = []
-    error: msgspec.Raw | None = None
 
 
 class _Event(msgspec.Struct):
     type: str = ""
     response: _Response | None = None
-    error: msgspec.Raw | None = None
 
 
 class _Type(msgspec.Struct):
