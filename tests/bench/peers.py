@@ -10,7 +10,6 @@ the run goes on. The table is written between two markers of the document.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import shlex
 import subprocess
 import sys
@@ -22,7 +21,7 @@ from pathlib import Path
 import uvloop
 
 from proxy.tools.bench import answers
-from proxy.tools.bench.command import machine, more_files, now
+from proxy.tools.bench.command import machine, more_files, now, until_told
 from proxy.tools.bench.contestants import DELTAS, Contestant
 from proxy.tools.bench.document import to_json
 from proxy.tools.bench.meter import Meter
@@ -45,9 +44,9 @@ AGENTIC = ("agentic-api==0.9.0",)
 # Its extra `proxy` asks for a distribution of the same version that not every index has; these are what serving needs.
 LITELLM = (
     "litellm==1.110.2", "apscheduler<4", "backoff<3", "cryptography<51", "expression", "fastapi-sso<1", "fastapi<1",
-    "gunicorn<24", "httpx2<3", "inquirerpy<1", "mcp<3", "orjson<4", "pyjwt<3", "pynacl<2", "python-multipart<1",
-    "pyyaml<7", "restrictedpython<9", "rich<14", "rq<3", "semver<4", "starlette<2", "tomlkit<1", "uvicorn<1",
-    "uvloop<1", "websockets<16",
+    "gunicorn<24", "httpx2<3", "inquirerpy<1", "mcp<3", "orjson<4", "polars<2", "pyjwt<3", "pynacl<2",
+    "python-multipart<1", "pyyaml<7", "restrictedpython<9", "rich<14", "rq<3", "semver<4", "soundfile<1",
+    "starlette<2", "tomlkit<1", "uvicorn<1", "uvloop<1", "websockets<16",
 )  # fmt: skip
 
 
@@ -191,8 +190,9 @@ def main() -> int:
     turns = len(servers) * sum(TURNS[scene](plan) for scene in options.scenes)
     with tempfile.TemporaryDirectory(prefix="loopline-peers-") as folder, shown(turns) as progress:
         try:
-            uvloop.run(_run(servers, plan, options.scenes, Path(folder), _To(report, progress)))
-        except (KeyboardInterrupt, asyncio.CancelledError):
+            work = _run(servers, plan, options.scenes, Path(folder), _To(report, progress))
+            uvloop.run(until_told(work))
+        except KeyboardInterrupt:
             report.interrupted = True
     given.json.write_text(to_json(report))
     table = markdown(report)

@@ -73,9 +73,9 @@ def _conditions(report: Report) -> str:
     machine = report.machine
     return (
         f"`make bench-peers`, {report.started}: {machine.get('cpus')} cores ({machine.get('cpu')}), Python "
-        f"{machine.get('python')}, Loopline {machine.get('loopline')}. One server at a time over one upstream; "
-        "Loopline with metrics, a log line a turn, limits and every check. In brackets: how many times the bare relay of "
-        "the same dialect. Ratios within this run count; absolute times are this machine's at that moment."
+        f"{machine.get('python')}, Loopline {machine.get('loopline')}. One server at a time over one upstream, "
+        "Loopline complete: metrics, a log line a turn, limits, every check. In brackets: how many times the bare "
+        "relay of the same dialect. Ratios within this run count; absolute times are this machine's at that moment."
     )
 
 

@@ -24,7 +24,7 @@ _OPEN = b"[[bench "
 _WANTED = re.compile(rb"(\w+)=(\d+)")
 # Of the width of what takes their place, so that lengths stay right.
 _ID = b"000000000000000000000000"
-STAMP = b"0000000000000000000"
+STAMP = b"@@@@@@@@@@@@@@@@@@@"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,11 @@ import resource
 import signal
 import sys
 import tempfile
+from collections.abc import Coroutine
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import uvloop
 
@@ -20,7 +22,7 @@ from proxy import __version__
 from . import page
 from .document import to_json
 from .options import Options
-from .progress import Progress, shown
+from .progress import shown
 from .rows import Report
 from .running import run, turns
 from .table import render
@@ -37,7 +39,7 @@ def main(options: Options) -> int:
     with tempfile.TemporaryDirectory(prefix="loopline-bench-") as folder:
         try:
             with shown(turns(options)) as progress:
-                uvloop.run(_run(options, Path(folder), report, progress))
+                uvloop.run(until_told(run(options, Path(folder), report, progress)))
         except KeyboardInterrupt:
             report.interrupted = True
             code = INTERRUPTED
@@ -49,8 +51,8 @@ def main(options: Options) -> int:
     return write(options, report) or code or (FAILED if any(row.failure for row in report.rows) else 0)
 
 
-async def _run(options: Options, folder: Path, report: Report, progress: Progress) -> None:
-    # SIGTERM, too, must leave no process behind: it ends the run as Ctrl-C does.
+async def until_told(work: Coroutine[Any, Any, None]) -> None:
+    """Do the work. SIGTERM, too, must leave no process behind: it raises KeyboardInterrupt as Ctrl-C does."""
     task = asyncio.current_task()
     assert task is not None
     terminated = False
@@ -62,7 +64,7 @@ async def _run(options: Options, folder: Path, report: Report, progress: Progres
 
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, terminate)
     try:
-        await run(options, folder, report, progress)
+        await work
     except asyncio.CancelledError:
         if terminated:
             raise KeyboardInterrupt from None

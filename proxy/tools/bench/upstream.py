@@ -61,6 +61,7 @@ class Paced:
         self._start_s = now + asked.ttft_ms / 1000
         self._done = 0
         self._begun = self.hurries = False
+        self._stamps: list[bytes] = []
 
     def write(self, now: float) -> bool:
         """Write what is due, each burst by itself. Returns whether the answer has ended."""
@@ -75,16 +76,22 @@ class Paced:
         deltas = self._answer.deltas
         while self._done < len(deltas) and now >= self._start_s + self._gap_s * (self._done // self._burst):
             data = b"".join(deltas[self._done : self._done + self._burst])
-            if self._stamp:
-                data = data.replace(STAMP, b"%019d" % time.monotonic_ns())
-            self._transport.write(_chunk(data))
+            self._transport.write(_chunk(self._stamped(data) if self._stamp else data))
             self._done += self._burst
             if self.hurries:
                 break
         if self._done < len(deltas):
             return False
-        self._transport.write(_chunk(self._answer.tail) + _END)
+        # What ends an answer tells its text once more, stamps and all.
+        text = b"".join(self._stamps)
+        tail = self._answer.tail.replace(STAMP * len(self._stamps), text) if text else self._answer.tail
+        self._transport.write(_chunk(tail) + _END)
         return True
+
+    def _stamped(self, data: bytes) -> bytes:
+        stamp = b"%019d" % time.monotonic_ns()
+        self._stamps += [stamp] * data.count(STAMP)
+        return data.replace(STAMP, stamp)
 
 
 class Pacer:
