@@ -70,7 +70,7 @@ class Address(NamedTuple):
         try:
             port = parts.port
         except ValueError:
-            port = None if parts.netloc else 0
+            port = 0
         if parts.scheme not in ("http", "https", "ws", "wss") or not parts.hostname or port == 0:
             raise BenchError(f"{url} is not the URL of a server: write http://host:port/v1")
         tls = parts.scheme in ("https", "wss")
