@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -54,7 +55,7 @@ async def test_a_quick_run_measures_both_ways_and_its_counts_add_up(tmp_path: Pa
     assert html.read_text().count("<svg") == (2 if LINUX else 1)
 
 
-def _rows(told: dict[str, object]) -> Sequence[dict]:
+def _rows(told: dict[str, object]) -> Sequence[dict[str, Any]]:
     rows = told["rows"]
     assert isinstance(rows, list)
     return rows

@@ -25,6 +25,8 @@ _WANTED = re.compile(rb"(\w+)=(\d+)")
 # Of the width of what takes their place, so that lengths stay right.
 _ID = b"000000000000000000000000"
 STAMP = b"@@@@@@@@@@@@@@@@@@@"
+# Two in turn: there are gateways that take one token again and again for a model that has lost its way.
+_TOKENS = (b"tik ", b"tok ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,10 @@ def wanted(body: bytes | bytearray) -> Wanted:
     return Wanted(**{name.decode(): int(value) for name, value in told if name.decode() in _NAMES})
 
 
+def _tokens(count: int) -> list[bytes]:
+    return [_TOKENS[number % 2] for number in range(count)]
+
+
 class Answer(NamedTuple):
     """A streamed answer: events before the tokens, an event for each token, what follows. All hold `_ID`."""
 
@@ -80,10 +86,10 @@ class Answer(NamedTuple):
 @lru_cache(64)
 def answer(dialect: str, deltas: int, stamp: int, call: int) -> Answer:
     """The answer of so many tokens in `chat` or `responses`."""
-    token = STAMP if stamp else b"tok "
+    tokens = [STAMP] * deltas if stamp else _tokens(deltas)
     if dialect == "chat":
-        return _chat_call(deltas) if call else _chat(deltas, token)
-    return _responses_call(deltas) if call else _responses(deltas, token)
+        return _chat_call(deltas) if call else _chat(tokens)
+    return _responses_call(deltas) if call else _responses(tokens)
 
 
 @lru_cache(64)
@@ -119,9 +125,10 @@ def _chat_end(deltas: int, finish: bytes) -> bytes:
     )
 
 
-def _chat(deltas: int, token: bytes) -> Answer:
+def _chat(tokens: Sequence[bytes]) -> Answer:
     head = _chunk(b'{"role":"assistant","content":""}')
-    return Answer(head, [_chunk(b'{"content":"' + token + b'"}')] * deltas, _chat_end(deltas, b'"stop"'))
+    pieces = [_chunk(b'{"content":"' + token + b'"}') for token in tokens]
+    return Answer(head, pieces, _chat_end(len(tokens), b'"stop"'))
 
 
 def _chat_call(deltas: int) -> Answer:
@@ -138,7 +145,7 @@ def _chat_call(deltas: int) -> Answer:
 
 def _arguments(deltas: int) -> list[bytes]:
     """A call's arguments in so many pieces, at least two, each as it stands inside of a JSON string."""
-    return [b'{\\"command\\":\\"', *[b"tok "] * (deltas - 2), b'\\"}']
+    return [b'{\\"command\\":\\"', *_tokens(deltas - 2), b'\\"}']
 
 
 # ------------------------------------------------------------------------------------------------------------ responses
@@ -169,9 +176,9 @@ class _Events:
         return b"event: " + name + b'\ndata: {"type":"' + name + b'",' + numbered + rest + b"}\n\n"
 
 
-def _responses(deltas: int, token: bytes) -> Answer:
+def _responses(tokens: Sequence[bytes]) -> Answer:
     of = b'"item_id":"msg_' + _ID + b'","output_index":0,"content_index":0,'
-    text = token * deltas
+    text = b"".join(tokens)
 
     def part(text: bytes) -> bytes:
         return b'{"type":"output_text","text":"' + text + b'","annotations":[],"logprobs":[]}'
@@ -184,11 +191,11 @@ def _responses(deltas: int, token: bytes) -> Answer:
 
     event = _Events()
     head = _begin(event, item(b"in_progress", b"")) + event(b"response.content_part.added", of + b'"part":' + part(b""))
-    delta = of + b'"delta":"' + token + b'","logprobs":[]'
-    tokens = [event(b"response.output_text.delta", delta) for _ in range(deltas)]
+    name = b"response.output_text.delta"
+    pieces = [event(name, of + b'"delta":"' + token + b'","logprobs":[]') for token in tokens]
     tail = event(b"response.output_text.done", of + b'"text":"' + text + b'","logprobs":[]')
     tail += event(b"response.content_part.done", of + b'"part":' + part(text))
-    return Answer(head, tokens, tail + _end(event, item(b"completed", part(text)), deltas))
+    return Answer(head, pieces, tail + _end(event, item(b"completed", part(text)), len(tokens)))
 
 
 def _responses_call(deltas: int) -> Answer:
@@ -238,8 +245,10 @@ def whole(dialect: str, deltas: int) -> bytes:
         usage = b'{"prompt_tokens":10,"completion_tokens":%d,"total_tokens":%d}' % (deltas, deltas + 10)
         return (
             b'{"id":"chatcmpl-' + _ID + b'","object":"chat.completion","created":1790000000,"model":"bench","choices":'
-            b'[{"index":0,"message":{"role":"assistant","content":"' + b"tok " * deltas + b'"},"finish_reason":"stop"}]'
+            b'[{"index":0,"message":{"role":"assistant","content":"'
+            + b"".join(_tokens(deltas))
+            + b'"},"finish_reason":"stop"}]'
             b',"usage":' + usage + b"}"
         )
-    tail = _responses(deltas, b"tok ").tail
+    tail = _responses(_tokens(deltas)).tail
     return tail[tail.rindex(b'"response":{') + len(b'"response":') : tail.rindex(b"}")]

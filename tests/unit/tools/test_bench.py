@@ -49,7 +49,7 @@ def test_a_responses_answer_numbers_its_events_and_tells_its_text_whole() -> Non
     events = [msgspec.json.decode(event) for event in _events(whole_stream("responses", 3, 0))]
     assert [event["sequence_number"] for event in events] == list(range(len(events)))
     text = "".join(event["delta"] for event in events if event["type"] == "response.output_text.delta")
-    assert text == "tok tok tok "
+    assert text == "tik tok tik "
     assert events[-1]["type"] == "response.completed"
     assert events[-1]["response"]["output"][0]["content"][0]["text"] == text
     assert msgspec.json.decode(whole("responses", 3))["output"][0]["content"][0]["text"] == text
@@ -64,7 +64,7 @@ def test_a_call_has_arguments_that_are_json(dialect: str) -> None:
     else:
         pieces = [event["delta"] for event in events if event["type"].endswith("arguments.delta")]
         assert events[-1]["response"]["output"][0]["arguments"] == "".join(pieces)
-    assert json.loads("".join(pieces)) == {"command": "tok tok "}
+    assert json.loads("".join(pieces)) == {"command": "tik tok "}
 
 
 def test_answers_have_ids_of_their_own_which_stamps_leave_alone() -> None:
