@@ -46,8 +46,9 @@ def main(options: Options) -> int:
         except BenchError as error:
             print(f"loopline: {error}", file=sys.stderr)
             code = FAILED
-    if report.rows:
-        print(render(report))
+    if not report.rows:  # nothing to tell: files of an earlier run stay
+        return code
+    print(render(report))
     return write(options, report) or code or (FAILED if any(row.failure for row in report.rows) else 0)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from proxy.tools.bench import page, plots
 from proxy.tools.bench.answers import STAMP, Wanted, answer, renamed, wanted, whole, whole_stream
+from proxy.tools.bench.cli import bench
 from proxy.tools.bench.document import to_json
 from proxy.tools.bench.options import Options, Other
 from proxy.tools.bench.plan import SCENES, TURNS, Loop, Plan, on_a_real_engine, quick
@@ -272,3 +274,26 @@ def test_a_plot_places_its_points_and_bars_by_their_values() -> None:
     assert widths[1] == pytest.approx(2 * widths[0], abs=2)
     assert widths[2] == pytest.approx(1.5 * widths[0], abs=2)
     assert plots.lines([], "x", "y", str, log=True) == plots.bars([], "bars") == ""
+
+
+# ------------------------------------------------------------------------------------------------------------- document
+
+
+@pytest.mark.parametrize("command", re.findall(r"^loopline bench.*$", DOCS.read_text(), re.MULTILINE))
+def test_every_command_of_the_document_is_one(command: str) -> None:
+    bench.make_context("bench", shlex.split(command)[2:])
+
+
+def test_the_document_has_every_option_scene_column_and_key() -> None:
+    text = DOCS.read_text()
+    options = {name for option in bench.params for name in option.opts}
+    assert options == set(re.findall(r"`(--[a-z-]+)`", text.partition("## Options")[2].partition("## Files")[0]))
+    for scene in SCENES:
+        assert f"| `{scene}` |" in text
+    columns = text.partition("## What the columns mean")[2]
+    for name in {name for shown in SHOWN.values() for name in shown.columns}:
+        for word in FIGURES[name].label.removesuffix(" p99").split(" p50"):
+            assert word in columns, f"{FIGURES[name].label} is not explained"
+    document = json.loads(to_json(_report()))
+    for key in (*document, *document["rows"][0]):
+        assert f"`{key}`" in text, key
