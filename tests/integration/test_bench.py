@@ -19,7 +19,7 @@ from proxy.tools.bench.contestants import DELTAS, RESEND, Contestant
 from proxy.tools.bench.meter import Meter
 from proxy.tools.bench.servers import own_upstream
 from proxy.tools.bench.turns import BenchError, Fields, prompt
-from tests.program import Program, free_port, loopline
+from tests.program import ROOT, Program, environment, free_port, loopline
 
 LINUX = sys.platform == "linux"
 FIRST_EVENTS, LAST_EVENTS = 4, 4  # created, in progress, item, part; text, part, item, completed
@@ -166,3 +166,26 @@ async def test_the_meter_counts_a_process_and_its_children() -> None:
     assert meter.cpu_s() == 0.0  # it has ended
     assert not Meter().available
     assert Meter().cpu_s() is None
+
+
+async def test_the_floors_and_loopline_stand_side_by_side_in_one_table(tmp_path: Path) -> None:
+    """Peers from a package index are left out: a test must not need one."""
+    file = tmp_path / "peers.json"
+    arguments = ("--quick", "--only", "relay,loopline", "--scenes", "chain,stream", "--json", str(file), "-")
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.bench.peers", *arguments),
+        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        cwd=ROOT, env=environment(),
+    )  # fmt: skip
+    out, err = await process.communicate()
+    assert process.returncode == 0, err.decode()
+    table = out.decode()
+    assert "| | bare relay, chat | Loopline, chat |" in table
+    assert "| | bare relay, responses | Loopline, responses |" in table
+    assert "Failed" not in table
+    assert "not measured" not in table
+    rows = _rows(json.loads(file.read_text()))
+    events = {row["contestant"]: row["events"] for row in rows if row["case"] == "100 deltas, batched"}
+    # The chat floor ends a part without an event of its own.
+    assert events["bare relay, chat"] == events["Loopline, chat"] - 4
+    assert events["bare relay, responses"] == events["Loopline, responses"] == 4 * (FIRST_EVENTS + 100 + LAST_EVENTS)

@@ -64,7 +64,7 @@ def bars(drawn: Sequence[Bar], label: str, legend: Sequence[tuple[str, int]] = (
     longest = max((sum(length for length, _ in bar.parts) for bar in drawn), default=0)
     if longest <= 0:
         return ""
-    left, right = 240, 90
+    left, right = 310, 80
     body = []
     for number, bar in enumerate(drawn):
         y = _TOP + number * (_BAR + 10)
@@ -121,16 +121,16 @@ def _tick(x: float, text: str) -> str:
 
 
 def _spread(values: Sequence[float]) -> Sequence[float]:
-    """At most nine of them, the first and the last among them."""
-    if len(values) <= 9:
+    """Those that have room: all of ten, nine of more, the first and the last among them."""
+    if len(values) <= 10:
         return values
     return [values[round(number * (len(values) - 1) / 8)] for number in range(9)]
 
 
 def _rounded_up(value: float) -> float:
-    """The next of 1, 2, 2.5, 4, 5, 8 and 10 times a power of ten."""
+    """The next of 1, 2, 4, 6, 8 and 10 times a power of ten."""
     power: float = 10 ** math.floor(math.log10(value)) if value > 0 else 1.0
-    return next(power * step for step in (1, 2, 2.5, 4, 5, 8, 10) if power * step >= value * 0.9999)
+    return next(power * step for step in (1, 2, 4, 6, 8, 10) if power * step >= value * 0.9999)
 
 
 def _legend(names: Sequence[tuple[str, int]]) -> str:

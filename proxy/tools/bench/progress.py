@@ -33,8 +33,18 @@ class _Lines:
     def step(self, turns: int) -> None: ...
 
 
+class _Drawn(Protocol):
+    """click's bar, as far as it is used; click does not export its class."""
+
+    label: str
+
+    def render_progress(self) -> None: ...
+
+    def update(self, n_steps: int) -> None: ...
+
+
 class _Bar:
-    def __init__(self, bar: click._termui_impl.ProgressBar[int]) -> None:
+    def __init__(self, bar: _Drawn) -> None:
         self._bar = bar
 
     def begin(self, label: str) -> None:
