@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import uvloop
@@ -55,7 +55,7 @@ class Server:
     """A server to measure: what it is, and how its command line is made from a folder, a port and the upstream's URL.
 
     `requirements` are installed into an environment named `environment`; the command gets its `bin`. Loopline has no
-    command: it is started as an operator starts it.
+    command: it is started as an operator starts it. One that `is_slow` (tens of milliseconds for a turn) gets fewer turns.
     """
 
     name: str
@@ -63,6 +63,7 @@ class Server:
     command: Callable[[Path, Path, int, str], Sequence[str]] | None = None
     environment: str = ""
     requirements: Sequence[str] = ()
+    is_slow: bool = False
 
 
 def _floor(dialect: str) -> Callable[[Path, Path, int, str], Sequence[str]]:
@@ -101,11 +102,11 @@ def _litellm(*, bridge: bool) -> Callable[[Path, Path, int, str], Sequence[str]]
 SERVERS: Sequence[Server] = (
     Server("bare relay, chat", "chat", _floor("chat")),
     Server("Loopline, chat", "chat"),
-    Server("LiteLLM 1.110.2, chat bridge", "chat", _litellm(bridge=True), "litellm", LITELLM),
+    Server("LiteLLM 1.110.2, chat bridge", "chat", _litellm(bridge=True), "litellm", LITELLM, is_slow=True),
     Server("bare relay, responses", "responses", _floor("responses")),
     Server("Loopline, responses", "responses"),
     Server("agentic-api 0.9.0", "responses", _agentic, "agentic-api", AGENTIC),
-    Server("LiteLLM 1.110.2, responses", "responses", _litellm(bridge=False), "litellm", LITELLM),
+    Server("LiteLLM 1.110.2, responses", "responses", _litellm(bridge=False), "litellm", LITELLM, is_slow=True),
 )
 
 
@@ -126,6 +127,20 @@ def install(server: Server) -> Path:
             raise BenchError(f"{server.requirements[0]} cannot be installed: {done.stderr.strip().splitlines()[-1]}")
     stamp.write_text(wanted)
     return binaries
+
+
+def fewer(plan: Plan) -> Plan:
+    """What a slow server gets done in minutes. Per turn, event and socket its figures mean the same."""
+    once = tuple((tokens, min(turns, 5 if tokens < 1000 else 1)) for tokens, turns in plan.batched)
+    return replace(
+        plan,
+        chain_repeats=min(2, plan.chain_repeats),
+        depths=tuple(depth for depth in plan.depths if depth < 1000),
+        batched=once,
+        one_a_write=once,
+        session_turns=min(3, plan.session_turns),
+        idle_sockets=min(200, plan.idle_sockets),
+    )
 
 
 async def measure(server: Server, upstream: str, folder: Path, plan: Plan, scenes: Sequence[str], to: _To) -> None:
@@ -162,7 +177,8 @@ async def _run(servers: Sequence[Server], plan: Plan, scenes: Sequence[str], fol
     async with own_upstream(folder) as upstream:
         for server in servers:
             try:
-                await measure(server, upstream.url, folder, plan, scenes, to)
+                own = fewer(plan) if server.is_slow else plan
+                await measure(server, upstream.url, folder, own, scenes, to)
             except BenchError as error:
                 to.report.notes.append(f"{server.name} was not measured: {' '.join(str(error).split())[:300]}")
 
