@@ -55,7 +55,7 @@ class Server:
     """A server to measure: what it is, and how its command line is made from a folder, a port and the upstream's URL.
 
     `requirements` are installed into an environment named `environment`; the command gets its `bin`. Loopline has no
-    command: it is started as an operator starts it. One that `is_slow` (tens of milliseconds for a turn) gets fewer turns.
+    command: it is started as an operator starts it. One that `is_slow` (tens of milliseconds a turn) gets fewer turns.
     """
 
     name: str
