@@ -48,8 +48,10 @@ COLUMNS: Sequence[Column] = (
         "a socket, kB: idle / after a turn / after a compressed frame", "idle",
         (("", "idle_bytes"), ("", "after_turn_bytes"), ("", "after_deflate_bytes")), 1e-3, 1,
     ),
-    Column("added between tokens at 1,000/s, p99 ms: 10 / 40 streams", "rates",
-           (("10 streams", "added_p99_s"), ("40 streams", "added_p99_s")), 1e3, 2),
+    Column(
+        "1,000 tokens/s a stream, 10 / 40 streams: behind the upstream p99, ms", "rates",
+        (("10 streams", "lag_p99_s"), ("40 streams", "lag_p99_s")), 1e3, 1,
+    ),
 )  # fmt: skip
 
 
@@ -115,7 +117,7 @@ def _cell(rows: Sequence[Row], floor: Sequence[Row], column: Column, is_floor: b
     own = _joined(values, lambda value: f"{value * column.factor:,.{column.decimals}f}")
     if is_floor or not base:
         return own
-    ratios = [v / b if v is not None and b else None for v, b in zip(values, base, strict=True)]
+    ratios = [v / b if v is not None and b is not None and b > 0 else None for v, b in zip(values, base, strict=True)]
     return f"{own} ({_joined(ratios, lambda ratio: f'{ratio:.1f}')})"
 
 

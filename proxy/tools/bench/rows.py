@@ -180,4 +180,4 @@ def ratio(row: Row, baseline: Row | None) -> float | None:
     """How many times the baseline's main figure this row's is; None where one of them is not there."""
     main = SHOWN[row.scene].main
     own, other = row.figures.get(main), baseline.figures.get(main) if baseline else None
-    return own / other if own is not None and other else None
+    return own / other if own is not None and other is not None and other > 0 else None
