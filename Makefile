@@ -13,7 +13,7 @@ ARGS   ?=
 FUZZ_SECONDS ?= 120
 FLOOD_SECONDS ?= 60
 
-.PHONY: help venv test coverage test-real test-clients test-vllm run config docs golden fuzz flood lock audit format clean
+.PHONY: help venv test coverage test-real test-clients test-vllm run config docs golden fuzz flood bench-peers lock audit format clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -64,6 +64,9 @@ fuzz: $(FUZZES) ## Fuzz requests, then streams, for FUZZ_SECONDS=120 each; findi
 
 flood: $(STAMP) ## Floods against a process, FLOOD_SECONDS=60 of each kind or a third: latency, memory, sessions
 	@$(BIN)/python -m tests.adversity.flood $(FLOOD_SECONDS)
+
+bench-peers: $(STAMP) ## Other gateways, bare relays and Loopline side by side; writes the table of docs/benchmarks.md
+	@$(BIN)/python -m tests.bench.peers docs/benchmarks.md $(ARGS)
 
 run: $(SERVES) ## Serve in front of a small real model, of UPSTREAM=http://host:8000/v1, or scripted with SIMULATE=1
 	@$(BIN)/loopline serve $(if $(UPSTREAM),--upstream $(UPSTREAM),$(if $(SIMULATE),--simulate,--embedded)) $(ARGS)

@@ -16,7 +16,7 @@ from proxy.settings import CATALOG, CONFIG_ENV, FLAGS, BadSetting, Setting, effe
 Command = TypeVar("Command", bound=Callable[..., Any])
 BAD_SETTING, FAILED = 2, 1
 # Commands with a module of their own, which imports more than the others need.
-_LATE = {"demo": "proxy.tools.demo.cli", "keys": "proxy.keys_cli"}
+_LATE = {"bench": "proxy.tools.bench.cli", "demo": "proxy.tools.demo.cli", "keys": "proxy.keys_cli"}
 
 
 class _Loopline(click.Group):
@@ -52,6 +52,7 @@ def main() -> None:
       loopline serve --embedded
       loopline serve --upstream http://127.0.0.1:8000/v1
       loopline demo
+      loopline bench --quick
       loopline check-config --config loopline.toml
       loopline keys create --name alice
       loopline rotate-key

@@ -8,7 +8,6 @@ Client → link → Loopline → upstream, all in this process; only the way of 
     options, agent     what is asked for; the agent and its tool          pure
     accounting         where the time of a run went                       pure
     report             the table and the JSON                             pure
-    link               a TCP relay with a round trip and two rates        I/O
     client             the two ways of sending                            I/O
     running, command   starts everything, runs both; the command          I/O
 """

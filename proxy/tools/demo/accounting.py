@@ -11,12 +11,12 @@ What is outside of turns is the client's own: its tools, and its JSON.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from proxy.telemetry.observer import NoObserver, TurnRecord
+from proxy.tools.figures import percentile
 
 from .options import Options
 
@@ -122,10 +122,3 @@ def account(turns: Iterable[Timed], stages: Mapping[str, Stages], connect_s: flo
         proxy_s += proxy
         upstream_s += upstream
     return Parts(client_s, link_s, proxy_s, upstream_s)
-
-
-def percentile(values: Sequence[float], percent: float) -> float:
-    """The nearest rank: a value that occurred. Raises ValueError without values."""
-    if not values:
-        raise ValueError("there is no percentile of nothing")
-    return sorted(values)[max(0, math.ceil(len(values) * percent / 100) - 1)]

@@ -7,6 +7,8 @@ from dataclasses import asdict
 
 import msgspec
 
+from proxy.tools import figures
+
 from .accounting import Report, Run
 from .options import Options
 
@@ -58,11 +60,11 @@ def _run_json(run: Run) -> dict[str, object]:
 def _heading(report: Report) -> list[str]:
     options = report.options
     return [
-        f"Simulated link: {options.rtt_ms:g} ms round trip, {_rate(options.up_mbit_s)} up, "
-        f"{_rate(options.down_mbit_s)} down.",
+        f"Simulated link: {options.rtt_ms:g} ms round trip, {figures.rate(options.up_mbit_s)} up, "
+        f"{figures.rate(options.down_mbit_s)} down.",
         f"Upstream: {_upstream(options, report.model)}.",
-        f"Agent loop: {options.turns} tool calls of {_size(options.tool_output_bytes)}, {options.steps} turns, "
-        f"{_size(report.websocket.history_bytes)} of history at the end.",
+        f"Agent loop: {options.turns} tool calls of {figures.size(options.tool_output_bytes)}, {options.steps} turns, "
+        f"{figures.size(report.websocket.history_bytes)} of history at the end.",
         *_called(report),
     ]
 
@@ -95,33 +97,22 @@ def _table(report: Report) -> list[str]:
     http, websocket = report.http, report.websocket
     rows = [
         _HEAD,
-        _row("bytes sent up", http.bytes_up, websocket.bytes_up, _size),
-        _row("bytes received", http.bytes_down, websocket.bytes_down, _size),
-        _row("time per turn, median", http.median_s, websocket.median_s, _time),
-        _row("time per turn, p95", http.p95_s, websocket.p95_s, _time),
-        _row("total", http.total_s, websocket.total_s, _time),
+        _row("bytes sent up", http.bytes_up, websocket.bytes_up, figures.size),
+        _row("bytes received", http.bytes_down, websocket.bytes_down, figures.size),
+        _row("time per turn, median", http.median_s, websocket.median_s, figures.time),
+        _row("time per turn, p95", http.p95_s, websocket.p95_s, figures.time),
+        _row("total", http.total_s, websocket.total_s, figures.time),
     ]
     for label, part in _BREAKDOWN:
         shares = [_share(part(run), run.total_s) for run in (http, websocket)]
-        rows.append(_row(label, part(http), part(websocket), _time, *shares))
-    return _aligned(rows)
+        rows.append(_row(label, part(http), part(websocket), figures.time, *shares))
+    return figures.aligned(rows)
 
 
 def _row(
     label: str, http: float, websocket: float, shown: Callable[[float], str], share: str = "", other: str = ""
 ) -> tuple[str, ...]:
     return (label, shown(http), share, shown(websocket), other, *_saved(http, websocket))
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """The first column to the left, the others to the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(
-            [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
-        ).rstrip()
-        for row in rows
-    ]
 
 
 def _saved(http: float, websocket: float) -> tuple[str, str]:
@@ -133,17 +124,3 @@ def _saved(http: float, websocket: float) -> tuple[str, str]:
 
 def _share(part: float, whole: float) -> str:
     return f"{100 * part / whole:.0f} %" if whole > 0 else ""
-
-
-def _rate(mbit_s: float) -> str:
-    return f"{mbit_s:g} Mbit/s" if mbit_s else "no limit"
-
-
-def _size(count: float) -> str:
-    """Decimal, so that it compares with a link's rate; one unit down a column."""
-    return f"{count:.0f} B" if count < 1_000 else f"{count / 1_000:,.1f} kB"
-
-
-def _time(seconds: float) -> str:
-    millis = 1000 * seconds
-    return f"{millis:,.1f} ms" if millis < 100 else f"{millis:,.0f} ms"

@@ -15,12 +15,12 @@ import msgspec
 from proxy.app import Loopline
 from proxy.settings import Settings, load
 from proxy.tools import simulate
+from proxy.tools.link import HOST, Direction, Link
 from proxy.wire.codec import encode
 
 from .accounting import Report, Run, StageObserver, Timed, account
 from .agent import Agent, fields, user
 from .client import DemoError, Sender, over_http, over_websocket
-from .link import HOST, Direction, Link
 from .options import Options
 
 Progress = Callable[[str, int, int], None]  # what runs, turns done, turns in all

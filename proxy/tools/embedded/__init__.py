@@ -15,8 +15,9 @@
 SmolLM2-135M-Instruct chats; it calls tools only when led to.
 """
 
+from proxy.tools.child import StartFailed
+
 from .cache import default_cache_dir
-from .child import StartFailed
 from .install import Ready, Unavailable, prepare
 from .progress import Bar, Progress, Silent
 from .recipe import CONTEXT_TOKENS, DEFAULT_MAX_OUTPUT_TOKENS, MODEL, SLOTS

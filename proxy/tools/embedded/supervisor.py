@@ -13,7 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
 
-from .child import Child, Log, StartFailed, ended
+from proxy.tools.child import Child, Log, StartFailed, ended
+
 from .install import Ready
 from .recipe import CONTEXT_TOKENS, MODEL, SLOTS
 

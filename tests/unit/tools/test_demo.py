@@ -19,8 +19,9 @@ import pytest
 from proxy.telemetry.observer import TurnRecord
 from proxy.tools import simulate
 from proxy.tools.demo import DemoError, Options, Report, Run, render, run, to_json
-from proxy.tools.demo.accounting import Parts, StageObserver, Stages, Timed, account, percentile
+from proxy.tools.demo.accounting import Parts, StageObserver, Stages, Timed, account
 from proxy.tools.demo.agent import TOOLS, Agent, fields, tool_output
+from proxy.tools.figures import percentile
 from proxy.tools.simulate.script import parse
 from proxy.tools.simulate.tokens import split
 

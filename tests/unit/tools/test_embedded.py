@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from proxy.tools.child import Log
 from proxy.tools.embedded import Bar, Ready, Unavailable, prepare
 from proxy.tools.embedded.cache import default_cache_dir, locked, model_is_whole
-from proxy.tools.embedded.child import Log
 from proxy.tools.embedded.fetch import announced_bytes, diagnose, environment, without_credentials
 from proxy.tools.embedded.progress import line
 from proxy.tools.embedded.recipe import RECIPE, Recipe

@@ -36,8 +36,8 @@ class Passage(NamedTuple):
 class Direction:
     """One direction of a link, shared by its connections: its rate, its delay, and what went through. No I/O.
 
-    A rate of 0 has no limit. `bytes` counts what entered, `held_bytes` what is under way, `arrived_s` is when the
-    latest piece arrived.
+    A rate of 0 has no limit. `bytes` counts what entered, `held_bytes` what is under way; `entered_s` and `arrived_s`
+    are when the latest piece entered and when the latest arrived.
     """
 
     def __init__(self, bytes_per_s: float, delay_s: float) -> None:
@@ -46,12 +46,14 @@ class Direction:
         self._free_s = float("-inf")
         self.bytes = 0
         self.held_bytes = 0
+        self.entered_s = 0.0
         self.arrived_s = 0.0
 
     def enter(self, size: int, now: float) -> Passage:
         """A piece of `size` bytes enters."""
         takes_s = size / self._bytes_per_s if self._bytes_per_s else 0.0
         self._free_s = max(now, self._free_s) + takes_s
+        self.entered_s = now
         self.bytes += size
         self.held_bytes += size
         return Passage(self._free_s, self._free_s + self._delay_s)
@@ -63,7 +65,7 @@ class Direction:
 
 
 class Link:
-    """Relays every connection to `target_port` of loopback: `async with Link(port, up, down, rtt_s) as link`.
+    """Relays every connection to `target_port`: `async with Link(port, up, down, rtt_s) as link`.
 
     Clients connect to `port`. `crashed` is told of what must not happen.
     """
@@ -76,12 +78,13 @@ class Link:
         rtt_s: float,
         *,
         crashed: Callable[[str, BaseException], None],
+        target_host: str = HOST,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
         self.up, self.down = up, down
         self.port = 0
-        self._target_port = target_port
+        self._target_host, self._target_port = target_host, target_port
         self._rtt_s = rtt_s
         self._clock = clock
         self._sleep = sleep
@@ -103,7 +106,9 @@ class Link:
     async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connected_s = self._clock() + self._rtt_s
         try:
-            far_reader, far_writer = await asyncio.open_connection(HOST, self._target_port, limit=PIECE_BYTES)
+            far_reader, far_writer = await asyncio.open_connection(
+                self._target_host, self._target_port, limit=PIECE_BYTES
+            )
         except OSError:
             writer.transport.abort()
             return

@@ -1,4 +1,4 @@
-"""The demonstration's simulated link: when bytes arrive, that they arrive unchanged, and what stops them."""
+"""The simulated link: when bytes arrive, that they arrive unchanged, and what stops them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from proxy.tools.demo import link
-from proxy.tools.demo.link import HOST, Direction, Link
+from proxy.tools import link
+from proxy.tools.link import HOST, Direction, Link
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 TIMEOUT_S = 20

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -79,8 +79,12 @@ class Child:
         self._log = log
 
     @classmethod
-    async def spawn(cls, command: Sequence[str], log: Log) -> Child:
-        """Start a command that ends when its standard input does. Raises StartFailed."""
+    async def spawn(cls, command: Sequence[str], log: Log, environment: Mapping[str, str] | None = None) -> Child:
+        """Start a command, with `environment` beside the little that it inherits; its standard input ends with us.
+
+        Raises StartFailed.
+        """
+        inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
         try:
             with log.path.open("ab") as output:
                 fcntl.flock(output, fcntl.LOCK_SH)  # the child inherits it, and keeps the log from being removed
@@ -89,7 +93,7 @@ class Child:
                     stdin=asyncio.subprocess.PIPE,
                     stdout=output,
                     stderr=output,
-                    env={name: os.environ[name] for name in _INHERITED if name in os.environ},
+                    env={**inherited, **(environment or {})},
                     start_new_session=True,  # the terminal's Ctrl-C is for us; we stop the child after our own turns
                 )
         except OSError as error:

@@ -1,0 +1,183 @@
+"""What was measured: rows of figures in seconds and bytes, and which of them each scene shows; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from proxy.tools.figures import percentile
+
+from .turns import Turn
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One case of one scene for one contestant.
+
+    `figures` are seconds, bytes, counts a second and shares, by the names of `FIGURES`; None is "not available".
+    `series` are lists for the plots; `note` is a word beside the case. A row with a `failure` has no figures.
+    """
+
+    scene: str
+    case: str
+    contestant: str
+    figures: Mapping[str, float | None] = field(default_factory=dict)
+    turns: int = 0
+    events: int = 0
+    bytes_up: int = 0
+    bytes_down: int = 0
+    series: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    note: str = ""
+    failure: str = ""
+
+
+@dataclass(slots=True)
+class Report:
+    """A run: what ran on what, and the rows so far. `contestants` are in order; ratios are to the first."""
+
+    started: str
+    machine: Mapping[str, str | int]
+    conditions: Mapping[str, object]
+    contestants: list[str] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    interrupted: bool = False
+
+
+class Figure(NamedTuple):
+    """How a figure is shown. `unit` is one of `UNITS`."""
+
+    label: str
+    unit: str
+
+
+# What one unit is in seconds, bytes or parts, and how many decimals it is shown with.
+UNITS: Mapping[str, tuple[float, int]] = {
+    "ms": (1e-3, 2),
+    "s": (1, 2),
+    "µs": (1e-6, 1),
+    "kB": (1e3, 1),
+    "/s": (1, 0),
+    "%": (0.01, 1),
+    "": (1, 0),
+}
+FIGURES: Mapping[str, Figure] = {
+    "p50_first_s": Figure("turns 1-3 p50", "ms"),
+    "p50_middle_s": Figure("middle p50", "ms"),
+    "p50_last_s": Figure("last 3 p50", "ms"),
+    "p50_s": Figure("turn p50", "ms"),
+    "p99_s": Figure("turn p99", "ms"),
+    "full_turn_s": Figure("first, full turn", "ms"),
+    "cpu_turn_s": Figure("CPU a turn", "ms"),
+    "cpu_event_s": Figure("CPU an event", "µs"),
+    "wall_event_s": Figure("wall an event", "µs"),
+    "turns_per_s": Figure("turns", "/s"),
+    "first_token_p50_s": Figure("first token p50", "ms"),
+    "first_token_p99_s": Figure("first token p99", "ms"),
+    "up_per_turn_bytes": Figure("up a turn", "kB"),
+    "down_per_turn_bytes": Figure("down a turn", "kB"),
+    "idle_bytes": Figure("a socket, idle", "kB"),
+    "after_turn_bytes": Figure("after one turn", "kB"),
+    "after_deflate_bytes": Figure("after a compressed frame", "kB"),
+    "idle_cpu": Figure("CPU while idle", "%"),
+    "upstream_tokens_per_s": Figure("tokens sent", "/s"),
+    "tokens_per_s": Figure("received", "/s"),
+    "lag_p50_s": Figure("behind p50", "ms"),
+    "lag_p99_s": Figure("behind p99", "ms"),
+    "added_p50_s": Figure("added p50", "ms"),
+    "added_p99_s": Figure("added p99", "ms"),
+    "client_cpu": Figure("CPU of the client", "%"),
+    "cpu": Figure("CPU", "%"),
+    "total_s": Figure("total", "s"),
+    "client_s": Figure("client", "s"),
+    "link_s": Figure("link", "s"),
+    "proxy_s": Figure("proxy", "s"),
+    "upstream_s": Figure("upstream", "s"),
+    "up_bytes": Figure("sent up", "kB"),
+    "down_bytes": Figure("received", "kB"),
+}
+
+
+class Shown(NamedTuple):
+    """A scene on the screen: its columns, the figure that ratios are of, and whether less of that is better."""
+
+    title: str
+    columns: Sequence[str]
+    main: str
+    less_is_better: bool = True
+
+
+SHOWN: Mapping[str, Shown] = {
+    "chain": Shown(
+        "A chain of turns, each continuing the one before",
+        ("p50_first_s", "p50_middle_s", "p50_last_s", "p99_s", "cpu_turn_s", "up_per_turn_bytes"),
+        "p50_last_s",
+    ),
+    "deep": Shown(
+        "One more short turn after a long history",
+        ("p50_s", "cpu_turn_s", "full_turn_s", "up_per_turn_bytes"),
+        "p50_s",
+    ),
+    "stream": Shown("Long answers", ("cpu_event_s", "wall_event_s", "down_per_turn_bytes"), "cpu_event_s"),
+    "many": Shown(
+        "Many sessions at once",
+        ("turns_per_s", "first_token_p50_s", "first_token_p99_s", "cpu_turn_s"),
+        "turns_per_s",
+        less_is_better=False,
+    ),
+    "idle": Shown(
+        "Sockets that are open and quiet",
+        ("idle_bytes", "after_turn_bytes", "after_deflate_bytes", "idle_cpu"),
+        "idle_bytes",
+    ),
+    "rates": Shown(
+        "Fast models: one token a millisecond on each stream, one a write",
+        (
+            "upstream_tokens_per_s", "tokens_per_s", "lag_p50_s", "lag_p99_s", "added_p50_s", "added_p99_s", "cpu",
+            "cpu_event_s",
+            "client_cpu",
+        ),
+        "lag_p99_s",
+    ),
+    "agent-loop": Shown(
+        "An agent loop over a link",
+        ("total_s", "client_s", "link_s", "proxy_s", "upstream_s", "p50_s", "up_bytes", "down_bytes"),
+        "total_s",
+    ),
+}  # fmt: skip
+
+
+def row(scene: str, case: str, contestant: str, turns: Sequence[Turn], **figures: float | None) -> Row:
+    """A row whose counts are those of the turns."""
+    up, down = sum(turn.bytes_up for turn in turns), sum(turn.bytes_down for turn in turns)
+    each = {"up_per_turn_bytes": up / len(turns), "down_per_turn_bytes": down / len(turns)} if turns else {}
+    return Row(
+        scene,
+        case,
+        contestant,
+        {**figures, **each},
+        turns=len(turns),
+        events=sum(turn.events for turn in turns),
+        bytes_up=up,
+        bytes_down=down,
+    )
+
+
+def p(turns: Iterable[Turn], percent: float) -> float:
+    """A percentile of what turns took, in seconds. Raises ValueError without turns."""
+    return percentile([turn.took_s for turn in turns], percent)
+
+
+def per(total: float | None, count: int) -> float | None:
+    """A share of what may not be available."""
+    return None if total is None or count == 0 else total / count
+
+
+def ratio(row: Row, baseline: Row | None) -> float | None:
+    """How many times the baseline's main figure this row's is; None where one of them is not there."""
+    main = SHOWN[row.scene].main
+    own, other = row.figures.get(main), baseline.figures.get(main) if baseline else None
+    return own / other if own is not None and other is not None and other > 0 else None

@@ -1,0 +1,44 @@
+"""`many`: how many turns a second go through one process when many clients work at once."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+
+from proxy.tools.bench.answers import Wanted
+from proxy.tools.bench.contestants import Contestant, Stopwatch
+from proxy.tools.bench.plan import Plan
+from proxy.tools.bench.rows import Row, p, per, row
+from proxy.tools.bench.turns import Turn, prompt
+from proxy.tools.figures import percentile
+
+from .together import together
+
+
+async def many(who: Contestant, plan: Plan, step: Callable[[int], None]) -> AsyncIterator[Row]:
+    """Sessions that start together, each with a chain of turns."""
+    wanted = Wanted(deltas=plan.session_tokens) if plan.own_upstream else None
+    turns: list[Turn] = []
+
+    async def session() -> None:
+        async with who.lane() as lane:
+            for _ in range(plan.session_turns):
+                turns.append(await lane.turn([prompt("x" * min(1000, plan.text_bytes), wanted)]))
+                step(1)
+
+    watch = Stopwatch(who.meter)
+    await together([session() for _ in range(plan.sessions)])
+    wall_s, cpu_s = watch.wall_s(), watch.cpu_s()
+    # A model that answers without a word, a call for example, has no first token.
+    firsts = [turn.first_s - turn.started_s for turn in turns if turn.first_s is not None]
+    yield row(
+        "many",
+        f"{plan.sessions} sessions x {plan.session_turns} turns",
+        who.name,
+        turns,
+        turns_per_s=len(turns) / wall_s,
+        p50_s=p(turns, 50),
+        p99_s=p(turns, 99),
+        first_token_p50_s=percentile(firsts, 50) if firsts else None,
+        first_token_p99_s=percentile(firsts, 99) if firsts else None,
+        cpu_turn_s=per(cpu_s, len(turns)),
+    )
