@@ -167,6 +167,7 @@ class Loopline:
             "catalog": services.catalogs,
             "terms": services.terms,
             "tools": services.tools,
+            **(services.known.caches() if services.known is not None else {}),
         }
         budget = self.gate.accounts.whole.budget
         self.metrics.watch_caches({name: cache for name, cache in caches.items() if isinstance(cache, Cache)})

@@ -16,6 +16,7 @@ from proxy.models.cache import CatalogCache
 from proxy.models.catalog import Names
 from proxy.models.chosen import chosen_profiles
 from proxy.server.passthrough import PassthroughRules
+from proxy.session.known import Known
 from proxy.session.services import Services
 from proxy.settings import Access, BadSetting, Limits, Settings, api_key, is_loopback
 from proxy.settings import Endpoint as EndpointSettings
@@ -60,7 +61,15 @@ def make_services(settings: Settings, observer: Observers, sealer: Sealer) -> Se
         max_event_bytes=settings.upstream.max_event_bytes,
         max_output_bytes=settings.upstream.max_output_bytes,
         sealer=sealer,
+        known=_known(settings),
     )
+
+
+def _known(settings: Settings) -> Known | None:
+    prefix = settings.prefix
+    if not prefix.memory_bytes:
+        return None
+    return Known(prefix.memory_bytes, prefix.unstored_ttl_s, settings.store.ttl_s, time.monotonic)
 
 
 def load_keys(settings: Settings) -> KeyFile | None:

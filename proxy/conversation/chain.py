@@ -24,17 +24,20 @@ _CALL_BYTES = 150  # an id in the set of open calls
 Encoder = Callable[[Sequence[Item]], bytes]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Node:
     """One finished response.
 
     `items` is the delta that the client sent, `output` what the model answered, `open_calls` the ids of calls that no
     output has answered yet. `lasting` are the items of the chain that are in
-    `LASTING`, from the root on. `own_bytes` counts this node, `total_bytes` all nodes up to the root; both are bytes.
+    `LASTING`, from the root on. `own_bytes` counts this node, `total_bytes` all nodes up to the root, as they were when
+    each was made; both are bytes.
     `upstream_id` is the upstream's own id of the response, a hint. `shown` is what there is to be shown of a stored
     response beside its output; one that failed or was cancelled is kept to be shown alone, and continues as nothing.
     `fragments` caches the node in an upstream's dialect, by the encoding's name: a part that can always be made again.
-    None stands for the items' bytes joined, as they are: a dialect that takes them so holds nothing twice.
+    None stands for the items' bytes, as they are: a dialect that takes them so holds nothing twice. `flat` has, by the
+    encoding's name, all pieces from the root to this node. A chain has one such list, on its newest node: what is
+    linked after it takes the list over and appends its own, so that nobody walks a chain that only grows.
     """
 
     tenant: str
@@ -46,12 +49,23 @@ class Node:
     stored: bool
     endpoint: str
     upstream_id: str | None
-    own_bytes: int
+    bare_bytes: int
     total_bytes: int
     depth: int
     fragments: dict[str, bytes | None] = field(default_factory=dict)
+    flat: dict[str, list[bytes]] = field(default_factory=dict)
     lasting: tuple[Item, ...] = ()
     shown: Shown | None = None
+
+    @property
+    def own_bytes(self) -> int:
+        """What the node takes in memory now, its kept fragments included."""
+        return self.bare_bytes + sum(len(kept) for kept in self.fragments.values() if kept is not None)
+
+    def lighten(self) -> None:
+        """Let go of what can be made again."""
+        self.fragments.clear()
+        self.flat.clear()
 
     @property
     def continues(self) -> bool:
@@ -81,19 +95,14 @@ def link(
     if parent is not None and parent.tenant != tenant:
         raise ValueError("a chain never crosses tenants")
     kept = {encoding: _other_than(items, output, made) for encoding, made in (fragments or {}).items()}
-    own = (
-        _NODE_OVERHEAD_BYTES
-        + items_bytes(items)
-        + items_bytes(output)
-        + sum(len(fragment) for fragment in kept.values() if fragment is not None)
-    )
+    own = _NODE_OVERHEAD_BYTES + items_bytes(items) + items_bytes(output)
     if parent is None or open_calls is not parent.open_calls:
         own += _CALL_BYTES * len(open_calls)
     if shown is not None:
         # Tools and instructions are sent again with every turn, mostly the same: a chain holds them once.
         shown, held = shown.sharing(parent.shown if parent is not None else None)
         own += _SHOWN_OVERHEAD_BYTES + held
-    return Node(
+    made = Node(
         tenant=tenant,
         id=response,
         parent=parent,
@@ -103,13 +112,21 @@ def link(
         stored=stored,
         endpoint=endpoint,
         upstream_id=upstream_id,
-        own_bytes=own,
-        total_bytes=own + (parent.total_bytes if parent else 0),
+        bare_bytes=own,
+        total_bytes=own
+        + sum(len(fragment) for fragment in kept.values() if fragment is not None)
+        + (parent.total_bytes if parent else 0),
         depth=parent.depth + 1 if parent else 1,
         fragments=kept,
         lasting=lasting(parent, (*items, *output)),
         shown=shown,
     )
+    for encoding in kept:
+        before = [] if parent is None else parent.flat.pop(encoding, None)
+        if before is not None:
+            before += _pieces(made, kept[encoding])
+            made.flat[encoding] = before
+    return made
 
 
 def lasting(parent: Node | None, items: Sequence[Item]) -> tuple[Item, ...]:
@@ -141,28 +158,38 @@ def lineage(node: Node | None) -> list[Node]:
 
 
 def history(node: Node | None, encoding: str, encode: Encoder, *, keep: bool = True) -> list[bytes]:
-    """A chain in an upstream's encoding: one fragment a node, empty ones left out, encoded only where not yet known.
+    """A chain in an upstream's encoding, in pieces to be joined by commas, encoded only where not yet known.
 
-    `keep` says whether a fragment that had to be made is kept on its node.
+    `keep` says whether what had to be made is kept on its node. A node that was continued already has given its pieces
+    away: to continue it again walks its chain once.
     """
-    fragments = []
+    if node is None:
+        return []
+    kept = node.flat.get(encoding)
+    if kept is not None:
+        return kept.copy()  # the list grows when somebody links what comes next
+    pieces: list[bytes] = []
     for each in lineage(node):
         if encoding in each.fragments:
-            kept = each.fragments[encoding]
-            fragment = _joined(each.items, each.output) if kept is None else kept
+            fragment = each.fragments[encoding]
         else:
-            fragment = b",".join(part for part in (encode(each.items), encode(each.output)) if part)
+            made = b",".join(part for part in (encode(each.items), encode(each.output)) if part)
+            fragment = _other_than(each.items, each.output, made)
             if keep:
-                each.fragments[encoding] = _other_than(each.items, each.output, fragment)
-        if fragment:
-            fragments.append(fragment)
-    return fragments
+                each.fragments[encoding] = fragment
+        pieces += _pieces(each, fragment)
+    if keep:
+        node.flat[encoding] = pieces.copy()
+    return pieces
 
 
-def _joined(items: Sequence[Item], output: Sequence[Item]) -> bytes:
-    return b",".join([item.raw for each in (items, output) for item in each])
+def _pieces(node: Node, fragment: bytes | None) -> list[bytes]:
+    """A node's own part of its chain's pieces."""
+    if fragment is None:
+        return [item.raw for each in (node.items, node.output) for item in each]
+    return [fragment] if fragment else []
 
 
 def _other_than(items: Sequence[Item], output: Sequence[Item], fragment: bytes) -> bytes | None:
     """The fragment, None where it is the items' own bytes."""
-    return None if fragment == _joined(items, output) else fragment
+    return None if fragment == b",".join([item.raw for each in (items, output) for item in each]) else fragment

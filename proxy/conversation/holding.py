@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from proxy.conversation.chain import Node
 
+_ONE_CHAIN = 2
+
 
 class Holding:
     """Counts by how many holders each node is kept: taking and giving back cost what changed, not a chain's depth."""
@@ -11,6 +13,7 @@ class Holding:
     def __init__(self) -> None:
         self.bytes = 0
         self._holders: dict[Node, int] = {}
+        self._counted: dict[Node, int] = {}
 
     def hold(self, node: Node) -> None:
         """One more holds this node, and so every one before it."""
@@ -20,7 +23,7 @@ class Holding:
             self._holders[each] = holders + 1
             if holders:
                 return
-            self.bytes += each.own_bytes
+            self._count(each, each.own_bytes)
             each = each.parent
 
     def release(self, node: Node) -> None:
@@ -32,10 +35,24 @@ class Holding:
                 self._holders[each] = holders
                 return
             del self._holders[each]
-            self.bytes -= each.own_bytes
+            self.bytes -= self._counted.pop(each)
             each = each.parent
+
+    def is_shared(self, node: Node) -> bool:
+        """Do several conversations go on from this node? One holder is its own, one the node after it."""
+        return self._holders.get(node, 0) > _ONE_CHAIN
+
+    def recount(self, node: Node) -> None:
+        """The node's size has changed."""
+        if node in self._holders:
+            self._count(node, node.own_bytes)
+
+    def _count(self, node: Node, size: int) -> None:
+        self.bytes += size - self._counted.get(node, 0)
+        self._counted[node] = size
 
     def clear(self) -> None:
         """Nothing is held."""
         self._holders.clear()
+        self._counted.clear()
         self.bytes = 0

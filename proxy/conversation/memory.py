@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
 
 from cachetools import TTLCache
 
@@ -23,6 +24,9 @@ class MemoryStore:
     Bytes are counted once for every node that an entry keeps alive, its ancestors included: forgetting the oldest
     response of a conversation frees nothing while a later one still needs it. Ancestors are counted by how many held
     nodes point at them, so that putting and forgetting cost what changed, not the depth of the chain.
+
+    Above the budget, first what can be made again goes, the translated fragments of the chains longest unused; then
+    the responses longest unused. `lightened` counts responses that lost their fragments.
     """
 
     def __init__(self, budget_bytes: int, ttl_s: float) -> None:
@@ -32,6 +36,9 @@ class MemoryStore:
         self._holding = Holding()
         self.counts = CacheCounts()
         self._foreign: dict[tuple[str, str], _Key] = {}
+        # The newest response of each chain that has fragments, longest unused first.
+        self._rich: OrderedDict[_Key, Node] = OrderedDict()
+        self.lightened = 0
 
     async def put(self, node: Node, now: float) -> None:
         """Keep a node; make room by forgetting the least recently used."""
@@ -45,6 +52,9 @@ class MemoryStore:
             self._forget(before)
         self._entries[key] = node
         self._index(key, node)
+        self._enrich(key, node)
+        while self.used_bytes() > self._budget_bytes and self._rich:
+            self._lighten(self._rich.popitem(last=False)[1])
         while self.used_bytes() > self._budget_bytes and self._entries:
             self._forget(self._entries.popitem()[1])
             self.counts.full += 1
@@ -88,6 +98,7 @@ class MemoryStore:
         self._entries.clear()
         self._holding.clear()
         self._foreign.clear()
+        self._rich.clear()
 
     def _expire(self, now: float) -> None:
         self._now = now
@@ -100,8 +111,26 @@ class MemoryStore:
             self.counts.misses += 1
             return None
         self.counts.hits += 1
-        self._entries[_key(node.tenant, node.id)] = node
+        key = _key(node.tenant, node.id)
+        self._entries[key] = node
+        if key in self._rich:
+            self._rich.move_to_end(key)
         return node
+
+    def _enrich(self, key: _Key, node: Node) -> None:
+        if node.parent is not None:
+            self._rich.pop(_key(node.tenant, node.parent.id), None)  # one chain, and it is in use
+        if any(node.fragments.values()):
+            self._rich[key] = node
+
+    def _lighten(self, node: Node) -> None:
+        """Drop the fragments of a chain, as far as nothing else continues from there."""
+        each: Node | None = node
+        while each is not None and any(each.fragments.values()) and not self._holding.is_shared(each):
+            each.lighten()
+            self._holding.recount(each)
+            self.lightened += 1
+            each = each.parent
 
     def _index(self, key: _Key, node: Node) -> None:
         """Find a node by the ids of its answer's items that are an upstream's; ours tell whose they are."""
@@ -113,6 +142,7 @@ class MemoryStore:
         for name in _foreign_ids(node):
             if self._foreign.get((node.tenant, name)) == key:
                 del self._foreign[node.tenant, name]
+        self._rich.pop(key, None)
         self._holding.release(node)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from cachetools import LRUCache
 
@@ -29,6 +29,14 @@ _PATIENCE_S = 1.5
 _MODELS = "/models"
 
 _Key = tuple[str, str]
+
+
+class _Kept(NamedTuple):
+    """What an endpoint said, until when that counts, and when it was asked; monotonic seconds."""
+
+    catalog: Catalog
+    until_s: float
+    asked_s: float
 
 
 class Asked(Protocol):
@@ -63,13 +71,13 @@ class CatalogCache:
         self._ttl_s = ttl_s
         self._clock = clock
         self.counts = CacheCounts()
-        self._kept: LRUCache[_Key, tuple[Catalog, float]] = LRUCache(_MAX_KEPT_BYTES, getsizeof=_size)
+        self._kept: LRUCache[_Key, _Kept] = LRUCache(_MAX_KEPT_BYTES, getsizeof=_size)
         self._told: LRUCache[_Key, tuple[Profile, float]] = LRUCache(_MAX_KEPT)
         self._flights: LRUCache[_Key, asyncio.Lock] = LRUCache(_MAX_KEPT)
 
     async def get(self, endpoint: Asked, tenant: str, client_headers: Mapping[str, str]) -> Catalog:
         """What the endpoint serves, as this tenant may see it. Never fails: an upstream that is down serves unknown."""
-        key = ("" if endpoint.has_key else tenant, endpoint.name)
+        key = _key(endpoint, tenant)
         catalog = self._fresh(key)
         if catalog is not None:
             self.counts.hits += 1
@@ -77,6 +85,18 @@ class CatalogCache:
         self.counts.misses += 1
         async with self._flights.setdefault(key, asyncio.Lock()):
             return self._fresh(key) or await self._ask(endpoint, key, client_headers)
+
+    def doubt(self, endpoint: Asked, tenant: str) -> bool:
+        """Something speaks against what is kept: the next `get` asks again, unless it was asked just now.
+
+        False where it was: whoever makes names up asks an upstream once in a while, not once a turn.
+        """
+        key = _key(endpoint, tenant)
+        kept = self._kept.get(key)
+        if kept is None or self._clock() - kept.asked_s < _RETRY_S:
+            return False
+        self._kept[key] = kept._replace(until_s=self._clock())
+        return True
 
     def used_bytes(self) -> int:
         """About what the catalogs take."""
@@ -87,7 +107,7 @@ class CatalogCache:
 
     def _fresh(self, key: _Key) -> Catalog | None:
         kept = self._kept.get(key)
-        return kept[0] if kept is not None and self._clock() < kept[1] else None
+        return kept.catalog if kept is not None and self._clock() < kept.until_s else None
 
     async def _ask(self, endpoint: Asked, key: _Key, client_headers: Mapping[str, str]) -> Catalog:
         answers: dict[str, bytes | None] = {}
@@ -101,11 +121,12 @@ class CatalogCache:
         catalog = self._read(endpoint, key, answers)
         answered = answers.get(_MODELS) is not None
         if not answered and key in self._kept:
-            catalog = self._kept[key][0]
-        self._keep(key, (catalog, self._clock() + (self._ttl_s if answered else _RETRY_S)))
+            catalog = self._kept[key].catalog
+        now = self._clock()
+        self._keep(key, _Kept(catalog, now + (self._ttl_s if answered else _RETRY_S), now))
         return catalog
 
-    def _keep(self, key: _Key, entry: tuple[Catalog, float]) -> None:
+    def _keep(self, key: _Key, entry: _Kept) -> None:
         self.counts.old += self._kept.pop(key, None) is not None
         before = len(self._kept)
         self._kept[key] = entry
@@ -135,5 +156,9 @@ class CatalogCache:
             return await read_all(response, _MAX_BODY_BYTES) if response.status == 200 else None
 
 
-def _size(kept: tuple[Catalog, float]) -> int:
-    return 1000 + sum(len(name) + len(entry) for name, entry in kept[0].entries.items())
+def _key(endpoint: Asked, tenant: str) -> _Key:
+    return "" if endpoint.has_key else tenant, endpoint.name
+
+
+def _size(kept: _Kept) -> int:
+    return 1000 + sum(len(name) + len(entry) for name, entry in kept.catalog.entries.items())

@@ -13,6 +13,7 @@ from proxy.conversation.store import Store
 from proxy.http_client import HttpClient
 from proxy.models.cache import CatalogCache
 from proxy.models.catalog import Names
+from proxy.session.known import Known
 from proxy.telemetry.observer import Observer
 from proxy.translate.tools.listed import ToolMemo
 from proxy.upstream.endpoint import Endpoint
@@ -38,6 +39,7 @@ class Services:
     max_event_bytes: int
     max_output_bytes: int
     sealer: Sealer
+    known: Known | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -233,6 +233,19 @@ class Store(Section):
     ttl_s: Seconds = Field(86_400.0, description="A stored response is forgotten after this time.")
 
 
+class Prefix(Section):
+    """What is remembered of requests that bring their whole history, so that it is not read and translated again."""
+
+    memory_bytes: Whole = Field(
+        256 * MIB, description="Memory for it, beside the store; the longest unused leaves first. 0 remembers nothing."
+    )
+    unstored_ttl_s: Wait = Field(
+        300.0,
+        description="What came with store: false is remembered this long after its last use, in memory only; what is "
+        "stored, for store.ttl_s. 0: for no longer than its socket holds it.",
+    )
+
+
 class Reasoning(Section):
     """How raw reasoning is sealed for clients that ask for encrypted_content."""
 
@@ -298,6 +311,7 @@ class Settings(BaseSettings):
     passthrough: Passthrough = Passthrough()
     access: Access = Access()
     store: Store = Store()
+    prefix: Prefix = Prefix()
     reasoning: Reasoning = Reasoning()
     state: State = State()
     log: Log = Log()

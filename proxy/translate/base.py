@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from proxy.models.profile import Profile
+from proxy.translate.fragments import Fragments
 from proxy.translate.left_out import LeftOut
 from proxy.translate.tools.listed import Tools
 from proxy.wire.client_events import Create
@@ -32,7 +33,8 @@ class Brief(NamedTuple):
     lasts (`chain.LASTING`). `open_reasoning` gives the text in encrypted content that was sealed here, None for any
     other; `seal_reasoning` makes such content, and is None where the client did not ask for it. `is_sealed_here` says
     whether content was sealed by a Loopline, also where it does not open: no upstream can read that.
-    `context_hint` is added to what is said of a prompt too long.
+    `context_hint` is added to what is said of a prompt too long. `known` are translations of items that came before,
+    for a request with its whole history.
     """
 
     create: Create
@@ -47,6 +49,7 @@ class Brief(NamedTuple):
     seal_reasoning: Callable[[str], str] | None = None
     context_hint: str = ""
     is_sealed_here: Callable[[str], bool] = lambda _: False
+    known: Fragments | None = None
 
 
 class Body(NamedTuple):

@@ -6,8 +6,9 @@ came. Source: API reference, Responses, create and WebSocket mode; protocol.md 1
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -172,6 +173,12 @@ def parse_message(data: bytes) -> tuple[str, dict[str, Raw]]:
 _STRING = msgspec.json.Decoder(str)
 
 
+class ReadItems(Protocol):
+    """Reads the items of an input that may be a whole history."""
+
+    def __call__(self, parts: Sequence[Raw], *, stored: bool) -> tuple[Item, ...]: ...
+
+
 def parse_create(
     members: Mapping[str, Raw],
     size: int,
@@ -180,11 +187,13 @@ def parse_create(
     *,
     may_wait: bool = False,
     needs_input: bool = True,
+    read_items: ReadItems | None = None,
 ) -> Create:
     """Check and take apart a create's members.
 
     `find` gives the terms that were parsed before. `may_wait` says that the response can be asked for later, so that
-    `background` makes sense; `needs_input` is false where tokens are only counted.
+    `background` makes sense; `needs_input` is false where tokens are only counted. `read_items` reads an input of
+    several items that continues nothing by its id.
 
     Raises `LooplineError` (missing_parameter, unsupported_parameter, invalid_request, too_deep …) with `param` set.
     """
@@ -205,7 +214,10 @@ def parse_create(
             limit="limits.tools",
         )
     required = needs_input and _generates(own_values)
-    return Create(terms, own, own_values, _input(members.get("input"), limits, required=required), size)
+    read = None
+    if read_items is not None and own_values.get("previous_response_id") is None:
+        read = partial(read_items, stored=bool(terms.values.get("store", True)))
+    return Create(terms, own, own_values, _input(members.get("input"), limits, required=required, read=read), size)
 
 
 def parse_terms(members: Mapping[str, Raw]) -> Terms:
@@ -240,16 +252,22 @@ def _generates(values: Mapping[str, Any]) -> bool:
     return bytes(options.get("prewarm", NULL)) != b"true"
 
 
-def _input(raw: Raw | None, limits: Limits, *, required: bool) -> tuple[Item, ...]:
+_Read = Callable[[Sequence[Raw]], tuple[Item, ...]]
+
+
+def _input(raw: Raw | None, limits: Limits, *, required: bool, read: _Read | None) -> tuple[Item, ...]:
     if raw is not None and not is_null(raw):
-        return parse_input(raw, limits)
+        return parse_input(raw, limits, read)
     if required:
         raise LooplineError(Kind.MISSING_PARAMETER, "Missing required parameter: 'input'.", param="input")
     return ()
 
 
-def parse_input(raw: Raw, limits: Limits) -> tuple[Item, ...]:
-    """An input, a string or an array of items. Raises `LooplineError` (invalid_request …) with `param` set."""
+def parse_input(raw: Raw, limits: Limits, read: _Read | None = None) -> tuple[Item, ...]:
+    """An input, a string or an array of items; `read` reads several.
+
+    Raises `LooplineError` (invalid_request …) with `param` set.
+    """
     first = bytes(memoryview(raw)[:1])
     if first == b'"':
         decode(_STRING, raw, "'input'", "input")
@@ -264,4 +282,6 @@ def parse_input(raw: Raw, limits: Limits) -> tuple[Item, ...]:
             param="input",
             limit="limits.input_items",
         )
+    if read is not None and len(parts) > 1:
+        return read(parts)
     return tuple(parse_item(part, f"input[{index}]") for index, part in enumerate(parts))

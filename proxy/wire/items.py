@@ -117,7 +117,7 @@ def revive_cut_calls(items: tuple[Item, ...], output: Iterable[Item]) -> tuple[I
     for item in items:
         if item.kind in CALLS and item.call_id in answered:
             cut.pop(item.call_id, None)  # the client sends it itself, with whatever status
-            item = item._replace(unfinished=False)
+            item = item._replace(unfinished=False) if item.unfinished else item
         elif item.kind in CALL_OF_OUTPUT and item.call_id in cut:
             made.append(cut.pop(item.call_id)._replace(unfinished=False))
         made.append(item)

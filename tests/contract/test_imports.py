@@ -25,6 +25,7 @@ LEVELS = {
     "proxy.wire": 1,
     "proxy.http_client": 1,
     "proxy.files": 1,
+    "proxy.caching": 1,
     "proxy.telemetry": 1,  # the package itself: empty
     "proxy.telemetry.caches": 0,
     "proxy.telemetry.observer": 1,

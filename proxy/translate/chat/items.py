@@ -69,13 +69,16 @@ class ItemEncoder:
         self._open_reasoning = open_reasoning
         self.left_out: list[LeftOut] = []
 
-    def encode(self, items: Sequence[Item]) -> bytes:
-        """Messages joined by commas. Raises `LooplineError` (invalid_request, param `input[i]`)."""
+    def encode(self, items: Sequence[Item], start: int = 0) -> bytes:
+        """Messages joined by commas. Raises `LooplineError` (invalid_request, param `input[i]`).
+
+        `start` is the place of the first item in the request.
+        """
         if len(items) == 1 and (message := _alone(items[0])) is not None:
             return message
         messages = Messages(self._tools, self._profile, self._open_reasoning, self.left_out)
         for index, item in in_order(items):
-            param = f"input[{index}]"
+            param = f"input[{start + index}]"
             write = WRITERS.get(item.kind)
             if write is None:
                 raise _refusal(item.kind, param)

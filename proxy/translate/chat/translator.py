@@ -106,7 +106,13 @@ class ChatTranslator:
         self._upstream_id: str | None = None
         self._items = ItemEncoder(brief.tools, brief.profile.chat, brief.open_reasoning)
         self._left_out: list[LeftOut] = []
-        self.delta = self.encode(brief.create.items)
+        self.delta = self._delta(brief)
+
+    def _delta(self, brief: Brief) -> bytes:
+        items, encoder = brief.create.items, self._items
+        if brief.known is None:
+            return encoder.encode(items)
+        return brief.known.encoded(items, self.encoding, brief.tools.names, encoder.encode, encoder.left_out)
 
     @property
     def sequence(self) -> int:

@@ -92,9 +92,12 @@ class ItemShaper:
         self._search = "{}"  # what a server's own search asked for, until its output comes
         self.left_out: list[LeftOut] = []
 
-    def encode(self, items: Sequence[Item]) -> bytes:
-        """Items joined by commas. Raises `LooplineError` (invalid_request) naming one that is none."""
-        shaped = [self._fitted(item, f"input[{index}]") for index, item in enumerate(items)]
+    def encode(self, items: Sequence[Item], start: int = 0) -> bytes:
+        """Items joined by commas. Raises `LooplineError` (invalid_request) naming one that is none.
+
+        `start` is the place of the first in the request.
+        """
+        shaped = [self._fitted(item, f"input[{index}]") for index, item in enumerate(items, start)]
         return b",".join(each for each in shaped if each)
 
     def encode_kept(self, items: Sequence[Item]) -> bytes:

@@ -84,7 +84,13 @@ class ResponsesTranslator:
         self._final_status = ""
         self._upstream_id: str | None = None
         self._left_out: list[LeftOut] = []
-        self.delta = self._shaper.encode(brief.create.items)
+        self.delta = self._delta(brief)
+
+    def _delta(self, brief: Brief) -> bytes:
+        items, shaper = brief.create.items, self._shaper
+        if brief.known is None:
+            return shaper.encode(items)
+        return brief.known.encoded(items, self.encoding, brief.tools.names, shaper.encode, shaper.left_out)
 
     def _means_others(self) -> bool:
         """Is any function that the upstream is told another kind of tool to the client?"""

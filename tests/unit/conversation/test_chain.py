@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from proxy.conversation.chain import Node, history, items_bytes, lasting, lineage, link
+from proxy.conversation import chain
+from proxy.conversation.chain import Encoder, Node, history, items_bytes, lasting, lineage, link
 from proxy.wire.items import Item
 from proxy.wire.server_events import Shown
 
@@ -24,19 +25,23 @@ def joined(items: Sequence[Item]) -> bytes:
     return b",".join(item.raw for item in items)
 
 
+def told(node: Node | None, encode: Encoder = joined, encoding: str = "d") -> bytes:
+    """A chain as one text."""
+    return b",".join(history(node, encoding, encode))
+
+
 def test_context_is_every_turns_input_and_output_in_order() -> None:
     turns: Node | None = None
     for number in range(40):
         turns = node(turns, f"r{number}", f"in{number}a in{number}b", f"out{number}")
-    expected = [f"in{n}a,in{n}b,out{n}".encode() for n in range(40)]
-    assert history(turns, "d", joined) == expected
+    assert told(turns) == b",".join(f"in{n}a,in{n}b,out{n}".encode() for n in range(40))
 
 
 def test_a_fork_shares_everything_before_it() -> None:
     root = node(None, "r0", "a", "b")
     left, right = node(root, "l", "c", "d"), node(root, "r", "e", "f")
-    assert history(left, "d", joined) == [b"a,b", b"c,d"]
-    assert history(right, "d", joined) == [b"a,b", b"e,f"]
+    assert told(left) == b"a,b,c,d"
+    assert told(right) == b"a,b,e,f"
     assert lineage(left)[0] is lineage(right)[0] is root
 
 
@@ -58,7 +63,7 @@ def test_what_is_kept_is_made_once_and_each_dialect_has_its_own() -> None:
 
     last = node(node(None, "r0", "a", "b"), "r1", "c", "d")
     for _ in range(3):
-        assert history(last, "chat", encode) == [b"a,b", b"c,d"]
+        assert told(last, encode, "chat") == b"a,b,c,d"
     assert made == [b"a", b"b", b"c", b"d"]
     history(last, "responses", encode, keep=False)
     history(last, "responses", encode, keep=False)
@@ -85,9 +90,9 @@ def test_a_fragment_that_is_the_items_own_bytes_is_held_once_and_never_made_agai
         fragments={"chat": b"a,b,c"},
     )  # fmt: skip
     assert plain.own_bytes == bare.own_bytes
-    assert history(plain, "chat", fail) == [b"a,b,c"]
+    assert told(plain, fail, "chat") == b"a,b,c"
     history(bare, "chat", joined)
-    assert history(bare, "chat", fail) == [b"a,b,c"]
+    assert told(bare, fail, "chat") == b"a,b,c"
     assert [*plain.fragments.values(), *bare.fragments.values()] == [None, None]
 
 
@@ -166,3 +171,62 @@ def test_a_node_that_shows_nothing_costs_nothing_more() -> None:
 @pytest.mark.parametrize(("status", "continues"), [(b"completed", True), (b"incomplete", True), (b"failed", False)])
 def test_what_failed_continues_as_nothing(status: bytes, continues: bool) -> None:
     assert shown_node(None, "r1", shown(b"null")._replace(status=status)).continues is continues
+
+
+def grown(parent: Node | None, number: int) -> Node:
+    """The next turn of a chain, with its fragment."""
+    text = f"in{number} out{number}".split()
+    items, output = ((message(each),) for each in text)
+    return link(
+        parent, tenant="t", response=f"r{number}", items=items, output=output, open_calls=NONE, stored=True,
+        fragments={"d": f"<{number}>".encode()},
+    )  # fmt: skip
+
+
+def test_a_chain_that_only_grows_is_never_walked(monkeypatch: pytest.MonkeyPatch) -> None:
+    tip = grown(None, 0)
+    monkeypatch.setattr(chain, "lineage", lambda node: pytest.fail("walked"))
+    for number in range(1, 1000):
+        assert told(tip) == b",".join(b"<%d>" % each for each in range(number))
+        tip = grown(tip, number)
+
+
+def test_what_is_linked_later_does_not_change_a_history_that_was_given_out() -> None:
+    tip = grown(grown(None, 0), 1)
+    before = history(tip, "d", joined)
+    grown(tip, 2)
+    assert before == [b"<0>", b"<1>"]
+
+
+def test_every_fork_has_its_own_history_whichever_is_continued_first() -> None:
+    trunk = grown(grown(None, 0), 1)
+    left, right, late = grown(trunk, 2), grown(trunk, 3), grown(trunk, 4)
+    for number in range(5, 8):
+        left, right = grown(left, number), grown(right, 10 + number)
+    assert told(left) == b"<0>,<1>,<2>,<5>,<6>,<7>"
+    assert told(right) == b"<0>,<1>,<3>,<15>,<16>,<17>"
+    assert told(late) == b"<0>,<1>,<4>"
+    assert told(trunk) == b"<0>,<1>"
+
+
+def test_the_pieces_of_a_chain_are_listed_once_not_once_a_node() -> None:
+    tip = grown(None, 0)
+    for number in range(1, 200):
+        tip = grown(tip, number)
+    assert sum(len(pieces) for each in lineage(tip) for pieces in each.flat.values()) == 200
+
+
+def test_a_chain_that_was_lightened_says_the_same() -> None:
+    tip = grown(grown(None, 0), 1)
+    before = tip.own_bytes
+    for each in lineage(tip):
+        each.lighten()
+    assert tip.own_bytes == before - len(b"<1>")
+    assert told(tip) == b"in0,out0,in1,out1"
+
+
+def test_a_very_deep_chain_is_let_go_of() -> None:
+    tip: Node | None = None
+    for number in range(100_000):
+        tip = grown(tip, number)
+    del tip  # no recursion, however deep

@@ -10,9 +10,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
-from proxy.conversation.chain import Node, lineage
+from proxy.conversation.chain import Node, lineage, link
 from proxy.conversation.memory import MemoryStore
+from proxy.session.known import Known
+from proxy.wire.codec import Raw
+from proxy.wire.items import Item
 from tests.store.contract import node
+from tests.unit.translate.turns import create
 
 TTL_S = 10.0
 BUDGET = 30_000
@@ -123,4 +127,83 @@ def test_a_very_long_conversation_is_put_and_forgotten_without_recursion() -> No
     assert store.used_bytes() == last.total_bytes
     del last
     assert asyncio.run(store.get("t", "r49999", TTL_S)) is None
+    assert store.used_bytes() == 0
+
+
+def told(parent: Node | None, number: int, size: int = 1000, tenant: str = "t") -> Node:
+    """A response with a fragment as large as itself."""
+    item = Item("message", b"x" * size, "user")
+    return link(
+        parent, tenant=tenant, response=f"resp_lp1000001234567{number:032d}", items=(item,), output=(),
+        open_calls=frozenset(), stored=True, fragments={"d": b"y" * size},
+    )  # fmt: skip
+
+
+def test_when_memory_is_short_fragments_go_before_responses_do() -> None:
+    store = MemoryStore(64_000, TTL_S)
+    first: Node | None = None
+    for number in range(10):
+        first = told(first, number)
+        now(store.put(first, 0))
+    second: Node | None = None
+    for number in range(10, 26):
+        second = told(second, number)
+        now(store.put(second, 0))
+        assert store.used_bytes() <= 64_000
+    assert first is not None
+    assert second is not None
+    assert len(store) == 26
+    assert store.lightened == 10
+    assert not any(each.fragments for each in lineage(first))
+    assert all(each.fragments for each in lineage(second))
+    assert store.used_bytes() == sum(each.own_bytes for tip in (first, second) for each in lineage(tip))
+
+
+def test_a_trunk_that_other_conversations_continue_keeps_its_fragments() -> None:
+    store = MemoryStore(29_000, TTL_S)
+    trunk = told(None, 0)
+    for each in (trunk, told(trunk, 1), told(trunk, 2)):
+        now(store.put(each, 0))
+    other = None
+    for number in range(3, 11):
+        other = told(other, number)
+        now(store.put(other, 0))
+    assert store.lightened == 2
+    assert trunk.fragments
+
+
+def test_memory_stays_flat_over_ten_thousand_turns() -> None:
+    """Accounted bytes of every cache: chains that grow, whole histories that repeat, sockets that come and go."""
+    clock = 0.0
+    budget = 1_000_000
+    store, known = MemoryStore(budget, 100.0), Known(budget, 30.0, 100.0, lambda: clock)
+    tips: dict[int, Node] = {}
+    peak = 0
+    for turn in range(10_000):
+        clock += 0.1
+        lane = turn % 37
+        depth = turn // 37 % 100
+        tip = told(tips.get(lane) if depth else None, turn, 300, f"t{lane % 5}")
+        tips[lane] = tip
+        now(store.put(tip, clock))
+        known.prefixes.add(tip)
+        if turn % 10 == 0:
+            made = create(input=[{"role": "user", "content": f"{turn % 50} {n}"} for n in range(20)])
+            parts = [Raw(item.raw) for item in made.items]
+            items = known.reader(tip.tenant)(parts, stored=bool(turn % 20))
+            known.prefixes.find(tip.tenant, items)
+            fragments = known.translations(tip.tenant, made)
+            assert fragments is not None
+            fragments.encoded(items, "d", {}, lambda run, _: b",".join(item.raw for item in run), [])
+        assert known.pool.used <= budget
+        assert store.used_bytes() <= budget
+        if turn == 5_000:
+            peak = known.pool.used + store.used_bytes()
+    assert known.pool.used + store.used_bytes() <= 1.2 * peak
+    assert known.pool.used == sum(cache.used_bytes() for cache in known.caches().values())
+    assert all(cache.counts.hits for name, cache in known.caches().items() if name in ("items", "fragments_stored"))
+    clock += 1000.0
+    now(store.get("t", "none", clock))
+    for tenant in ("t0", "t1"):
+        known.reader(tenant)([], stored=True)
     assert store.used_bytes() == 0

@@ -232,3 +232,49 @@ async def test_keys_that_somebody_makes_up_do_not_fill_the_memory(clock: Clock) 
     for number in range(100):
         await catalogs.get(OPEN, f"tenant {number}", {})
     assert catalogs._kept.currsize <= cache._MAX_KEPT_BYTES
+
+
+async def test_what_is_doubted_is_asked_again_but_not_more_often_than_it_may(clock: Clock) -> None:
+    upstream = Upstream(models=VLLM)
+    cache = CatalogCache(upstream, 300, clock)
+    assert not cache.doubt(SHARED, "t")
+    await cache.get(SHARED, "t", {})
+    assert not cache.doubt(SHARED, "t")
+    clock.now += 6
+    upstream.answers = {"models": b'{"data":[{"id":"new","owned_by":"vllm"}]}'}
+    assert cache.doubt(SHARED, "t")
+    assert (await cache.get(SHARED, "t", {})).names == frozenset({"new"})
+    for _ in range(10):
+        assert not cache.doubt(SHARED, "t")
+        await cache.get(SHARED, "t", {})
+    assert upstream.paths == ["models", "models"]
+
+
+async def test_what_is_doubted_while_the_upstream_is_down_counts_on(clock: Clock) -> None:
+    upstream = Upstream(models=VLLM)
+    cache = CatalogCache(upstream, 300, clock)
+    await cache.get(SHARED, "t", {})
+    upstream.answers = {"models": DOWN}
+    for _ in range(3):
+        clock.now += 6
+        cache.doubt(SHARED, "t")
+        assert (await cache.get(SHARED, "t", {})).names == frozenset({"m"})
+
+
+async def test_one_tenants_doubt_is_no_other_tenants(clock: Clock) -> None:
+    upstream = Upstream(models=VLLM)
+    cache = CatalogCache(upstream, 300, clock)
+    for tenant in ("a", "b"):
+        await cache.get(OPEN, tenant, {})
+    clock.now += 6
+    assert cache.doubt(OPEN, "a")
+    await cache.get(OPEN, "b", {})
+    assert len(upstream.asked) == 2
+
+
+async def test_it_tells_what_it_found_and_holds(clock: Clock) -> None:
+    cache = CatalogCache(Upstream(models=VLLM), 300, clock)
+    for _ in range(3):
+        await cache.get(SHARED, "t", {})
+    assert (cache.counts.hits, cache.counts.misses, len(cache)) == (2, 1, 1)
+    assert cache.used_bytes() > 1000
