@@ -93,7 +93,9 @@ class ResponsesRoute:
     def _parsed(self, body: bytes, caller: Caller) -> Create:
         limits = self._limits._replace(tools=caller.grant.bound("tools", self._limits.tools))
         find = partial(self._services.terms.find, caller.tenant)
-        return parse_create(decode_object(body, "The body"), len(body), limits, find, may_wait=True)
+        known = self._services.known
+        read = None if known is None else known.reader(caller.tenant)
+        return parse_create(decode_object(body, "The body"), len(body), limits, find, may_wait=True, read_items=read)
 
     def _times(self, record: TurnRecord) -> dict[str, str]:
         return timing_headers(record, self._services.clock())

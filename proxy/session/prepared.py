@@ -65,11 +65,11 @@ async def prepare(services: Services, caller: Caller, create: Create, parent: No
     create = create.limited(endpoint.max_output_tokens)._replace(items=items)
     open_calls = pair_calls(parent.open_calls if parent else frozenset(), create.items)
     _check_size(parent, create, caller.grant.bound("history_bytes", services.history_bytes))
-    catalog = await services.catalogs.get(endpoint, caller.tenant, caller.headers)
+    catalog, model = await _model(services, caller, create, endpoint)
     lasting = chain.lasting(parent, create.items)
     brief = Brief(
         create=create,
-        model=services.names.resolve(create.model, catalog, caller.grant.allows),
+        model=model,
         tools=_tools(services, caller, create, lasting),
         profile=catalog.profile,
         seed=ids.seed(response),
@@ -80,8 +80,20 @@ async def prepare(services: Services, caller: Caller, create: Create, parent: No
         seal_reasoning=partial(services.sealer.seal, caller.tenant) if create.wants_sealed else None,
         is_sealed_here=services.sealer.is_ours,
         context_hint=endpoint.context_hint,
+        known=None if services.known is None else services.known.translations(caller.tenant, create),
     )
     return Prepared(endpoint, catalog, brief, open_calls)
+
+
+async def _model(services: Services, caller: Caller, create: Create, endpoint: Endpoint) -> tuple[Catalog, str]:
+    """What the endpoint serves, and which of it is meant; a name that it did not list has it asked once more."""
+    while True:
+        catalog = await services.catalogs.get(endpoint, caller.tenant, caller.headers)
+        try:
+            return catalog, services.names.resolve(create.model, catalog, caller.grant.allows)
+        except LooplineError as error:
+            if error.kind is not Kind.MODEL_NOT_FOUND or not services.catalogs.doubt(endpoint, caller.tenant):
+                raise
 
 
 def _tools(services: Services, caller: Caller, create: Create, lasting: Sequence[Item]) -> Tools:

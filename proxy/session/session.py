@@ -75,6 +75,7 @@ class Session:
         self._registry = registry
         self._limits = limits = limits.of(caller.grant)
         self._find_terms = partial(services.terms.find, caller.tenant)
+        self._read_items = services.known.reader(caller.tenant) if services.known is not None else None
         budget = caller.grant.account.budget
         self._held = outbox, nodes, steers = Held(budget), Held(budget), Held(budget)
         self.outbox = Outbox(socket, self._make_room, registry.tasks.spawn, outbox)
@@ -286,7 +287,7 @@ class Session:
         try:
             if self._refusing is not None:
                 raise self._refusing
-            create = parse_create(members, size, self._limits.request, self._find_terms)
+            create = parse_create(members, size, self._limits.request, self._find_terms, read_items=self._read_items)
             return Request(create, size, received_s, parsed_s=self._services.clock())
         except LooplineError as error:
             return Request(error, size, received_s)

@@ -296,6 +296,8 @@ class Turn:
             return  # only reading the tail of the answer failed
         if self._parent is not None and error.kind not in _KEEPS_PARENT:
             self._holder.evict(self._parent)
+        if error.kind is Kind.UPSTREAM_NOT_FOUND:
+            self._services.catalogs.doubt(self._services.endpoints[0], self._caller.tenant)
         error.message = self._services.endpoints[0].hide(error.message)
         running.failure = error
         record.error, record.cause = error.kind.value, error.cause or ""
