@@ -94,9 +94,19 @@ OTHERS: dict[str, object] = {
     "state.folder": "/var/lib/loopline",
     "state.tenant_secret_env": "TENANT_SECRET",
     "state.tenant_secret_file": "/dev/null",
+    "tracing.endpoint": "https://collector.example:4318",
+    "tracing.headers_env": "COLLECTOR_HEADERS",
+    "tracing.headers_file": "/dev/null",
+    "tracing.sample_ratio": 0.5,
+    "tracing.service_name": "front",
 }
 KEY = base64.b64encode(bytes(32)).decode()
-NAMED = {"UPSTREAM_KEY": "key", "SEALING_KEYS": f"one:{KEY}", "TENANT_SECRET": KEY}  # what the variables above hold
+NAMED = {
+    "UPSTREAM_KEY": "key",
+    "SEALING_KEYS": f"one:{KEY}",
+    "TENANT_SECRET": KEY,
+    "COLLECTOR_HEADERS": "a=b",
+}  # what the variables above hold
 
 
 # --- Defaults and precedence -----------------------------------------------------------------------------------------
@@ -405,6 +415,10 @@ def test_key_that_no_header_can_carry(key: str) -> None:
         ({"state.tenant_secret_env": SECRET.replace("-", "_")}, {}),
         ({"state.tenant_secret_file": SECRET}, {}),
         ({"state.tenant_secret_env": "TENANT_SECRET"}, {"TENANT_SECRET": SECRET}),
+        ({"tracing.headers_env": SECRET.replace("-", "_")}, {}),
+        ({"tracing.headers_file": SECRET}, {}),
+        ({"tracing.headers_env": "COLLECTOR"}, {"COLLECTOR": SECRET}),
+        ({"tracing.endpoint": f"http://user:{SECRET}@collector"}, {}),
         ({"endpoints[0].url": f"http://user:{SECRET}@gpu/v1"}, {}),
         ({"endpoints[0].url": f"http://gpu/v1?key={SECRET}"}, {}),
         ({"endpoints[0].proxy": f"socks5://user:{SECRET}@proxy"}, {}),
