@@ -43,6 +43,7 @@ class Loop(NamedTuple):
     proxy: float
     upstream: float
 
+
 @dataclass(slots=True)
 class TurnRecord:
     """One turn, from its create to its terminal event. Times are seconds, sizes bytes.
@@ -56,8 +57,8 @@ class TurnRecord:
     tools. `model_known` says that `upstream_model` is one that the upstream or the settings name. `forked`: it
     continues another response than its lane's latest.
 
-    `trace_id` (32 hex digits) joins log, trace and exemplars, empty for none; `traceparent` and `tracestate` are what its
-    client said of it, if that was valid. `watch` is whoever wants to know of each attempt.
+    `trace_id` (32 hex digits) joins log, trace and exemplars, empty for none; `traceparent` and `tracestate` are what
+    its client said of it, if that was valid. `watch` is whoever wants to know of each attempt.
     """
 
     response: str

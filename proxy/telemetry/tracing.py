@@ -21,8 +21,8 @@ import structlog
 from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
-from opentelemetry.sdk.trace import Event, ReadableSpan, SpanProcessor, TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace import Event, ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from opentelemetry.sdk.trace.sampling import Decision, ParentBased, Sampler, TraceIdRatioBased
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import (
@@ -41,7 +41,7 @@ from proxy import __version__
 from proxy.errors import kind_of
 from proxy.settings import BadSetting, Settings
 from proxy.settings import Endpoint as EndpointSettings
-from proxy.telemetry.observer import NoObserver, SessionRecord, TurnRecord
+from proxy.telemetry.observer import NoObserver, SessionRecord, Stages, TurnRecord
 
 # How long the end of the process waits for what is still to be sent, and how seldom a collector's failure is told.
 _FLUSH_S = 5.0
@@ -83,6 +83,8 @@ _SESSION_NUMBERS = (
     ("loopline.close_code", "close_code"),
 )
 
+_STAGES = tuple(f"loopline.stage.{name}_s" for name in Stages._fields)
+
 _Value = str | int | float | bool
 
 
@@ -110,6 +112,7 @@ class _Trace:
     context: SpanContext
     parent: SpanContext | None
     state: str
+    offset_ns: int  # from the monotonic clock to the time since 1970: one for a whole trace, so that it keeps its order
     links: Sequence[Link] = ()
     attempts: list[_Attempt] = field(default_factory=list)
 
@@ -126,6 +129,10 @@ class _Trace:
         attempt = self.attempts[-1]
         attempt.error, attempt.ended_s = kind, time.monotonic()
 
+    def at_ns(self, at_s: float) -> int:
+        """A moment of the monotonic clock in nanoseconds since 1970."""
+        return self.offset_ns + int(at_s * 1e9)
+
     def _below(self) -> SpanContext:
         mine = self.context
         return SpanContext(mine.trace_id, _span_id(), False, mine.trace_flags, mine.trace_state)
@@ -138,9 +145,10 @@ class Tracing(NoObserver):
     """
 
     def __init__(
-        self, processor: SpanProcessor, sampler: Sampler, resource: Resource, servers: Mapping[str, Server]
+        self, exporter: SpanExporter, sampler: Sampler, resource: Resource, servers: Mapping[str, Server]
     ) -> None:
-        self._processor = processor
+        self._exporter = exporter
+        self._processor = BatchSpanProcessor(exporter)
         self._sampler = sampler
         self._resource = resource
         self._servers = servers
@@ -152,6 +160,8 @@ class Tracing(NoObserver):
         ending = threading.Thread(target=self._processor.shutdown, name="last traces", daemon=True)
         ending.start()
         await asyncio.to_thread(ending.join, _FLUSH_S)
+        if ending.is_alive():
+            self._exporter.shutdown()  # no more retries
         self._failures.close()
 
     # --- Observer ----------------------------------------------------------------------------------------------------
@@ -193,11 +203,11 @@ class Tracing(NoObserver):
             attributes["error.type"] = record.error
         events = []
         if record.first_output_s is not None:
-            events.append(Event("first_token", None, _wall_ns(record.first_output_s)))
+            events.append(Event("first_token", None, trace.at_ns(record.first_output_s)))
             if record.sent_s is not None:
                 attributes["gen_ai.response.time_to_first_chunk"] = record.first_output_s - record.sent_s
-        # The name of a span must be one of few: a name that only a client knows is not in it.
-        name = f"chat {_cut(record.upstream_model)}" if record.upstream_model else "chat"
+        # The names of spans must be few: a model that only a client knows is not in one.
+        name = f"chat {_cut(record.upstream_model)}" if record.model_known else "chat"
         times = record.received_s, record.ended_s
         self._end(trace, name, attributes, _ERROR if failed else _UNSET, times, events)
 
@@ -214,7 +224,8 @@ class Tracing(NoObserver):
             context = set_span_in_context(NonRecordingSpan(parent), context)
         decision = self._sampler.should_sample(context, trace_id, "chat", SpanKind.SERVER).decision
         flags = _SAMPLED if decision is Decision.RECORD_AND_SAMPLE else _UNSAMPLED
-        return _Trace(SpanContext(trace_id, _span_id(), False, flags, state), parent, tracestate)
+        context_here = SpanContext(trace_id, _span_id(), False, flags, state)
+        return _Trace(context_here, parent, tracestate, time.time_ns() - time.monotonic_ns())
 
     def _end(
         self,
@@ -236,8 +247,8 @@ class Tracing(NoObserver):
                 links=trace.links,
                 kind=SpanKind.SERVER,
                 status=status,
-                start_time=_wall_ns(times[0]),
-                end_time=_wall_ns(times[1]),
+                start_time=trace.at_ns(times[0]),
+                end_time=trace.at_ns(times[1]),
                 instrumentation_scope=_SCOPE,
             )
         )
@@ -267,8 +278,8 @@ class Tracing(NoObserver):
                     attributes=attributes,
                     kind=SpanKind.CLIENT,
                     status=_ERROR if error else _UNSET,
-                    start_time=_wall_ns(attempt.begun_s),
-                    end_time=_wall_ns(last_s if attempt.ended_s is None else attempt.ended_s),
+                    start_time=trace.at_ns(attempt.begun_s),
+                    end_time=trace.at_ns(last_s if attempt.ended_s is None else attempt.ended_s),
                     instrumentation_scope=_SCOPE,
                 )
             )
@@ -288,6 +299,9 @@ def _turn_attributes(record: TurnRecord) -> dict[str, _Value]:
     for name, member in _TURN_TEXTS:
         if value := getattr(record, member):
             attributes[name] = _cut(value)
+    for stage, took_s in zip(_STAGES, record.stages(), strict=True):
+        if took_s:
+            attributes[stage] = took_s
     if record.warm_up:
         attributes["loopline.warm_up"] = True
     elif record.sent_s is not None:
@@ -302,11 +316,6 @@ def _numbers(record: TurnRecord | SessionRecord, table: Sequence[tuple[str, str]
 def _cut(text: str) -> str:
     """A text that a client may have chosen: bounded, and one that can be encoded, or a whole batch would be lost."""
     return text[:_MAX_TEXT].encode(errors="replace").decode()
-
-
-def _wall_ns(at_s: float) -> int:
-    """A moment of the monotonic clock in nanoseconds since 1970."""
-    return time.time_ns() + int((at_s - time.monotonic()) * 1e9)
 
 
 def _span_id() -> int:
@@ -326,11 +335,10 @@ def open_tracing(settings: Settings, headers: Mapping[str, str]) -> Tracing:
     try:
         exporter = OTLPSpanExporter(endpoint=_traces_url(tracing.endpoint), headers=headers)
         provider = TracerProvider(sampler=ratio, resource=_resource(tracing.service_name), shutdown_on_exit=False)
-        processor = BatchSpanProcessor(exporter)
+        servers = {endpoint.name: _server(endpoint) for endpoint in settings.endpoints}
+        return Tracing(exporter, provider.sampler, provider.resource, servers)
     except (ValueError, RuntimeError, OSError) as error:
         raise BadSetting(f"tracing: OpenTelemetry refuses one of its variables (OTEL_*): {error}") from error
-    servers = {endpoint.name: _server(endpoint) for endpoint in settings.endpoints}
-    return Tracing(processor, provider.sampler, provider.resource, servers)
 
 
 def _traces_url(url: str) -> str | None:
