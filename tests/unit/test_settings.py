@@ -30,6 +30,7 @@ from proxy.settings import (
     read,
     sealing_keys,
     tenant_secret,
+    tracing_headers,
 )
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -511,3 +512,29 @@ def test_every_setting_is_described_and_says_what_it_allows() -> None:
     for setting in CATALOG.values():
         assert setting.description.endswith("."), setting.key
         assert setting.allowed, setting.key
+
+
+# --- Headers of the collector ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "headers"),
+    [
+        ("Authorization=Basic%20abc%3D,x-team=a", {"authorization": "Basic abc=", "x-team": "a"}),
+        ("a=1\n\nB = 2 \r\n", {"a": "1", "b": "2"}),
+        ("key=a=b%2Cc", {"key": "a=b,c"}),
+    ],
+)
+def test_headers_of_the_collector(text: str, headers: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "headers").write_text(text)
+    flags = {"tracing.headers_file": str(tmp_path / "headers")}
+    assert tracing_headers(load(None, flags, {}), {}) == headers
+    environ = {"COLLECTOR": text}
+    assert tracing_headers(load(None, {"tracing.headers_env": "COLLECTOR"}, environ), environ) == headers
+
+
+@pytest.mark.parametrize("text", ["", " , ", "a", "=b", "a=", "a b=c", "a=%0d%0ab", "a=%FF"])
+def test_headers_that_are_none(text: str, tmp_path: Path) -> None:
+    (tmp_path / "headers").write_text(text)
+    said = refusal({"tracing.headers_file": str(tmp_path / "headers")})
+    assert said.startswith("tracing.headers_file: the headers in ")
