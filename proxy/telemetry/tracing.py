@@ -51,6 +51,7 @@ _LOGGERS = ("opentelemetry.exporter", "opentelemetry.sdk")
 _MAX_TEXT = 128
 
 _UNSAMPLED, _SAMPLED = TraceFlags(0), TraceFlags(TraceFlags.SAMPLED)
+_NO_CONTEXT = Context()
 _UNSET, _ERROR = Status(), Status(StatusCode.ERROR)
 _FAILED = frozenset({"failed", "refused"})
 _SCOPE = InstrumentationScope("loopline", __version__)
@@ -69,11 +70,8 @@ _TURN_NUMBERS = (
     ("gen_ai.usage.input_tokens", "tokens_in"),
     ("gen_ai.usage.cache_read.input_tokens", "tokens_cached"),
     ("gen_ai.usage.output_tokens", "tokens_out"),
-    ("loopline.attempts", "attempts"),
     ("loopline.bytes_in", "bytes_in"),
-    ("loopline.bytes_history", "bytes_history"),
     ("loopline.bytes_upstream", "bytes_upstream"),
-    ("loopline.bytes_out", "bytes_out"),
 )
 _SESSION_NUMBERS = (
     ("loopline.turns", "turns"),
@@ -98,7 +96,7 @@ class Server:
 
 @dataclass(slots=True)
 class _Attempt:
-    context: SpanContext
+    span_id: int
     begun_s: float
     status: int = 0
     error: str = ""
@@ -107,20 +105,26 @@ class _Attempt:
 
 @dataclass(slots=True)
 class _Trace:
-    """The ids of a span that will be made, and of those below it. An `AttemptWatch`."""
+    """The ids of a span that will be made, and of those below it. An `AttemptWatch`.
 
-    context: SpanContext
+    `offset_ns` leads from the monotonic clock to the time since 1970: one for all of them, so that they keep their
+    order. `session` is what the span is linked to.
+    """
+
+    trace: str
+    span_id: int
+    sampled: bool
     parent: SpanContext | None
     state: str
-    offset_ns: int  # from the monotonic clock to the time since 1970: one for a whole trace, so that it keeps its order
-    links: Sequence[Link] = ()
+    offset_ns: int
+    session: _Trace | None = None
     attempts: list[_Attempt] = field(default_factory=list)
 
     def begun(self) -> Sequence[tuple[str, str]]:
-        context = self._below()
-        self.attempts.append(_Attempt(context, time.monotonic()))
-        told = f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
-        return (("traceparent", told), ("tracestate", self.state)) if self.state else (("traceparent", told),)
+        attempt = _Attempt(_span_id(), time.monotonic())
+        self.attempts.append(attempt)
+        told = ("traceparent", f"00-{self.trace}-{attempt.span_id:016x}-0{self.sampled:d}")
+        return (told, ("tracestate", self.state)) if self.state else (told,)
 
     def answered(self, status: int) -> None:
         self.attempts[-1].status = status
@@ -129,13 +133,15 @@ class _Trace:
         attempt = self.attempts[-1]
         attempt.error, attempt.ended_s = kind, time.monotonic()
 
+    def context(self, span_id: int) -> SpanContext:
+        """Of its own span or one below it."""
+        flags = _SAMPLED if self.sampled else _UNSAMPLED
+        state = TraceState.from_header([self.state]) if self.state else None
+        return SpanContext(int(self.trace, 16), span_id, False, flags, state)
+
     def at_ns(self, at_s: float) -> int:
         """A moment of the monotonic clock in nanoseconds since 1970."""
         return self.offset_ns + int(at_s * 1e9)
-
-    def _below(self) -> SpanContext:
-        mine = self.context
-        return SpanContext(mine.trace_id, _span_id(), False, mine.trace_flags, mine.trace_state)
 
 
 class Tracing(NoObserver):
@@ -168,11 +174,11 @@ class Tracing(NoObserver):
 
     def session_opened(self, record: SessionRecord) -> None:
         trace = self._sessions[record.id] = self._begin(record.traceparent, record.tracestate)
-        record.trace_id = f"{trace.context.trace_id:032x}"
+        record.trace_id = trace.trace
 
     def session_ended(self, record: SessionRecord) -> None:
         trace = self._sessions.pop(record.id, None)
-        if trace is None or not trace.context.trace_flags:
+        if trace is None or not trace.sampled:
             return
         attributes: dict[str, _Value] = {"session.id": record.id, **_numbers(record, _SESSION_NUMBERS)}
         if record.reason:
@@ -182,16 +188,13 @@ class Tracing(NoObserver):
         self._end(trace, "session", attributes, status, (record.opened_s, ended_s))
 
     def turn_started(self, record: TurnRecord) -> None:
-        session = self._sessions.get(record.session)
-        trace = self._begin(record.traceparent, record.tracestate)
-        if session is not None:
-            trace.links = (Link(session.context),)
-        record.watch = trace
-        record.trace_id = f"{trace.context.trace_id:032x}"
+        trace = record.watch = self._begin(record.traceparent, record.tracestate)
+        trace.session = self._sessions.get(record.session)
+        record.trace_id = trace.trace
 
     def turn_ended(self, record: TurnRecord) -> None:
         trace = record.watch
-        if not isinstance(trace, _Trace) or not trace.context.trace_flags or record.ended_s is None:
+        if not isinstance(trace, _Trace) or not trace.sampled or record.ended_s is None:
             return
         server = self._servers.get(record.endpoint)
         failed = record.outcome in _FAILED
@@ -215,17 +218,17 @@ class Tracing(NoObserver):
 
     def _begin(self, traceparent: str, tracestate: str) -> _Trace:
         """The ids of a new span, below the client's if there is one, and whether it is to be sent."""
-        parent, context = None, Context()
-        trace_id = random.getrandbits(128) or 1  # all zeros are no id
-        state = TraceState.from_header([tracestate]) if tracestate else None
         if traceparent:
             trace_id, flags = int(traceparent[3:35], 16), TraceFlags(int(traceparent[-2:], 16))
-            parent = SpanContext(trace_id, int(traceparent[36:52], 16), True, flags, state)
-            context = set_span_in_context(NonRecordingSpan(parent), context)
-        decision = self._sampler.should_sample(context, trace_id, "chat", SpanKind.SERVER).decision
-        flags = _SAMPLED if decision is Decision.RECORD_AND_SAMPLE else _UNSAMPLED
-        context_here = SpanContext(trace_id, _span_id(), False, flags, state)
-        return _Trace(context_here, parent, tracestate, time.time_ns() - time.monotonic_ns())
+            parent = SpanContext(trace_id, int(traceparent[36:52], 16), True, flags)
+            context = set_span_in_context(NonRecordingSpan(parent), _NO_CONTEXT)
+        else:
+            trace_id = random.getrandbits(128) or 1  # all zeros are no id
+            parent, context = None, _NO_CONTEXT
+        decision = self._sampler.should_sample(context, trace_id, "chat").decision
+        sampled = decision is Decision.RECORD_AND_SAMPLE
+        offset_ns = time.time_ns() - time.monotonic_ns()
+        return _Trace(f"{trace_id:032x}", _span_id(), sampled, parent, tracestate, offset_ns)
 
     def _end(
         self,
@@ -236,15 +239,16 @@ class Tracing(NoObserver):
         times: tuple[float, float],
         events: Sequence[Event] = (),
     ) -> None:
+        session = trace.session
         self._send(
             ReadableSpan(
                 name=name,
-                context=trace.context,
+                context=trace.context(trace.span_id),
                 parent=trace.parent,
                 resource=self._resource,
                 attributes=attributes,
                 events=events,
-                links=trace.links,
+                links=(Link(session.context(session.span_id)),) if session is not None else (),
                 kind=SpanKind.SERVER,
                 status=status,
                 start_time=trace.at_ns(times[0]),
@@ -255,6 +259,7 @@ class Tracing(NoObserver):
 
     def _end_attempts(self, record: TurnRecord, trace: _Trace, server: Server) -> None:
         assert record.ended_s is not None
+        parent = trace.context(trace.span_id)
         last_s = record.ended_s if record.upstream_end_s is None else record.upstream_end_s
         for number, attempt in enumerate(trace.attempts):
             attributes = dict(server.attempt)
@@ -272,8 +277,8 @@ class Tracing(NoObserver):
             self._send(
                 ReadableSpan(
                     name="POST",
-                    context=attempt.context,
-                    parent=trace.context,
+                    context=trace.context(attempt.span_id),
+                    parent=parent,
                     resource=self._resource,
                     attributes=attributes,
                     kind=SpanKind.CLIENT,

@@ -105,7 +105,7 @@ async def test_the_trace_of_an_agent_loop(dialect: str, receiver: Receiver) -> N
     assert (first.failed, first.attributes["error.type"]) == (True, "upstream_closed")
     assert "http.response.status_code" not in first.attributes
     assert second.attributes["http.request.resend_count"] == 1
-    assert turns[3].attributes["loopline.attempts"] == 2
+    assert turns[3].attributes["loopline.bytes_upstream"] > turns[3].attributes["loopline.bytes_in"]
     assert turns[1].attributes["gen_ai.request.previous_response.id"] == records[0].response
     assert (session.attributes["loopline.turns"], session.attributes["loopline.close_code"]) == (4, 1000)
     for secret in SECRETS:
