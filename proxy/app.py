@@ -44,7 +44,7 @@ from proxy.telemetry.observer import Observer, Observers
 from proxy.upstream.http import Http1Client
 from proxy.upstream.relay import Relay
 from proxy.wire.client_events import Limits as RequestLimits
-from proxy.wiring import load_keys, make_services, passthrough_rules, quota
+from proxy.wiring import load_keys, make_services, make_tracing, passthrough_rules, quota
 
 _LOOK_AGAIN_S = 1.0
 _BACKGROUND_PART = 0.9  # of the time to drain
@@ -109,7 +109,7 @@ class Loopline:
     async def _start(self, stack: AsyncExitStack) -> None:
         settings = self.settings
         self.metrics = Metrics(__version__)
-        observer = Observers((self.metrics, Log(), *self._observers))
+        observer = Observers((self.metrics, Log(), *self._traces(stack), *self._observers))
         secrets = load_secrets(settings, os.environ)
         self.keys = load_keys(settings)
         for warning in secrets.warnings:
@@ -183,6 +183,13 @@ class Loopline:
             health, kind = self.metrics.health(endpoint.name)
             told.append({"name": endpoint.name, "health": health, "error": kind or None, "turns": endpoint.in_flight})
         return told
+
+    def _traces(self, stack: AsyncExitStack) -> Sequence[Observer]:
+        tracing = make_tracing(self.settings)
+        if tracing is None:
+            return ()
+        stack.push_async_callback(tracing.aclose)  # first of all, so that it hears of the last turn's end
+        return (tracing,)
 
     def _routes(self, services: Services, tenant_secret: bytes, relay: Relay) -> web.Application:
         settings = self.settings

@@ -16,12 +16,32 @@ class SendTimes(Protocol):
     connected_s: float | None
 
 
+class AttemptWatch(Protocol):
+    """Told of each attempt: each time that a request is sent."""
+
+    def begun(self) -> Sequence[tuple[str, str]]:
+        """It is to be sent: the `TRACE_HEADERS` that go with this attempt. The request itself has none."""
+        ...
+
+    def answered(self, status: int) -> None:
+        """The answer's head is there."""
+        ...
+
+    def failed(self, kind: str) -> None:
+        """There was no answer, and it is to be sent once more."""
+        ...
+
+
+TRACE_HEADERS = frozenset({"traceparent", "tracestate"})
+
+
 class HttpRequest(msgspec.Struct, frozen=True):
     """One request. `body` is sent as its parts joined; `ca_bundle` and `proxy` are empty for the defaults.
 
     `repeatable` says that sending it twice does no harm, so that a reused connection which turns out dead before any
     byte of an answer is replaced silently. `first_byte_s` bounds the wait for the answer's head, `idle_s` the wait
-    between two reads of its body. `times` is told how sending it went. A Struct, since one is made for each turn.
+    between two reads of its body. `times` is told how sending it went, `watch` of each attempt. A Struct, since one is
+    made for each turn.
     """
 
     method: str
@@ -35,6 +55,7 @@ class HttpRequest(msgspec.Struct, frozen=True):
     first_byte_s: float = 600.0
     idle_s: float = 120.0
     times: SendTimes | None = None
+    watch: AttemptWatch | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -18,13 +19,16 @@ from proxy.models.chosen import chosen_profiles
 from proxy.server.passthrough import PassthroughRules
 from proxy.session.known import Known
 from proxy.session.services import Services
-from proxy.settings import Access, BadSetting, Limits, Settings, api_key, is_loopback
+from proxy.settings import Access, BadSetting, Limits, Settings, api_key, is_loopback, tracing_headers
 from proxy.settings import Endpoint as EndpointSettings
 from proxy.telemetry.observer import Observers
 from proxy.translate.tools.listed import ToolMemo
 from proxy.upstream.endpoint import Endpoint
 from proxy.upstream.http import Http1Client
 from proxy.wire.terms import TermsMemo
+
+if TYPE_CHECKING:
+    from proxy.telemetry.tracing import Tracing
 
 
 def passthrough_rules(settings: Settings) -> PassthroughRules:
@@ -70,6 +74,18 @@ def _known(settings: Settings) -> Known | None:
     if not prefix.memory_bytes:
         return None
     return Known(prefix.memory_bytes, prefix.unstored_ttl_s, settings.store.ttl_s, time.monotonic)
+
+
+def make_tracing(settings: Settings) -> Tracing | None:
+    """What makes traces, None where that is off. Raises `BadSetting`, also where OpenTelemetry is not installed."""
+    if not settings.tracing.enabled or os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
+        return None
+    try:
+        from proxy.telemetry.tracing import open_tracing  # late: who does not trace needs none of it
+    except ModuleNotFoundError as error:
+        missing = f"there is no module {error.name}"
+        raise BadSetting(f"tracing.enabled: {missing}; pip install 'loopline[otel]' brings it") from None
+    return open_tracing(settings, tracing_headers(settings, os.environ))
 
 
 def load_keys(settings: Settings) -> KeyFile | None:

@@ -14,6 +14,7 @@ from proxy.server.following import Follower, stream
 from proxy.server.sending import send_json
 from proxy.server.timing import timing_headers
 from proxy.session.background import Backgrounds
+from proxy.session.joining import join_trace
 from proxy.session.registry import Registry, RunningTurn
 from proxy.session.services import Caller, NoHolder, Services
 from proxy.session.turn import Turn
@@ -71,6 +72,7 @@ class ResponsesRoute:
             bytes_in=create.size,
             parsed_s=self._services.clock(),
         )
+        join_trace(record, caller.headers, create)
         turn = Turn(self._services, caller, create, NoHolder(), record)
         account = caller.grant.account
         lease = account.begin_turn(create.size, self._services.clock(), background=create.background)

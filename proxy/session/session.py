@@ -14,6 +14,7 @@ from proxy.access.gate import Grant
 from proxy.errors import Kind, LooplineError
 from proxy.session import lifetime, steering
 from proxy.session.followers import LaneFollower, LaneHolder
+from proxy.session.joining import join_trace
 from proxy.session.lanes import Lane, Lanes, Request, read_name
 from proxy.session.outbox import Outbox, Socket
 from proxy.session.registry import Registry
@@ -92,6 +93,7 @@ class Session:
         self._keepalive: asyncio.TimerHandle | None = None
         self.tells_timing = caller.headers.get(_TIMING_HEADER, "").lower() == "true"
         self.record = SessionRecord(id="sess_" + secrets.token_hex(8), opened_s=services.clock(), client=caller.address)
+        join_trace(self.record, caller.headers)
 
     # --- The socket's life -------------------------------------------------------------------------------------------
 
@@ -347,6 +349,7 @@ class Session:
         lease = grant.account.begin_turn(request.size, self._services.clock())
         response = ids.response_id(create.parent_id)
         record = self._turn_record(response, create, request, lane)
+        join_trace(record, self._caller.headers, create)
         holder = LaneHolder(self._lanes, lane, successor=request.successor)
         turn = Turn(self._services, self._caller, create, holder, record)
         lane.follower = LaneFollower(self, lane, request, record)

@@ -105,7 +105,13 @@ class Turn:
         if create.background:
             self._begin(running)  # its client is told of what can be polled, not of what an upstream says first
         request = endpoint.request(
-            "POST", body.path, self._caller.headers, body=body.parts, repeatable=body.repeatable, times=record
+            "POST",
+            body.path,
+            self._caller.headers,
+            body=body.parts,
+            repeatable=body.repeatable,
+            times=record,
+            watch=record.watch,
         )
         with endpoint.lease(), self._early_events(running):
             record.sent_s = services.clock()

@@ -18,6 +18,7 @@ from proxy.settings.model import (
     Settings,
     State,
     Store,
+    Tracing,
     Upstream,
     is_loopback,
 )
@@ -31,6 +32,7 @@ from proxy.settings.reading import (
     sealing_keys,
     sealing_source,
     tenant_secret,
+    tracing_headers,
 )
 from proxy.settings.text import effective, example
 
@@ -54,6 +56,7 @@ __all__ = [
     "Settings",
     "State",
     "Store",
+    "Tracing",
     "Upstream",
     "api_key",
     "effective",
@@ -64,4 +67,5 @@ __all__ = [
     "sealing_keys",
     "sealing_source",
     "tenant_secret",
+    "tracing_headers",
 ]

@@ -45,6 +45,9 @@ _SHOWN_IF: Mapping[str, str] = {
     "reasoning.keys_file": _PATH,
     "state.tenant_secret_env": _VARIABLE,
     "state.tenant_secret_file": _PATH,
+    "tracing.endpoint": r"[^@?#]*",
+    "tracing.headers_env": _VARIABLE,
+    "tracing.headers_file": _PATH,
 }
 
 

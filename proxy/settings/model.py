@@ -20,11 +20,13 @@ from proxy.settings.types import (
     PathPatterns,
     Port,
     ProxyUrl,
+    Ratio,
     Says,
     Seconds,
     Text,
     Texts,
     Url,
+    UrlOrNot,
     Wait,
     Whole,
 )
@@ -293,6 +295,34 @@ class Log(Section):
     level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least severe level written.")
 
 
+class Tracing(Section):
+    """Traces for OpenTelemetry, by OTLP over HTTP. Needs the extra: pip install 'loopline[otel]' (docs/tracing.md)."""
+
+    enabled: bool = Field(
+        False, description="Whether traces are sent. Needs the extra otel: pip install 'loopline[otel]'."
+    )
+    endpoint: UrlOrNot = Field(
+        "",
+        description="Where a collector takes OTLP over HTTP; /v1/traces is added. Empty: as the variables "
+        "OTEL_EXPORTER_OTLP_* say, else http://localhost:4318.",
+    )
+    headers_env: EnvName = Field(
+        "",
+        repr=False,
+        description="Environment variable that holds headers for the collector, name=value in each line, values "
+        "percent-encoded; with _FILE appended, their file.",
+    )
+    headers_file: Text = Field("", repr=False, description="File that holds those headers.")
+    sample_ratio: Ratio = Field(
+        1.0,
+        description="Part of the traces begun here that is sent; one that a client began is sent if the client's is. "
+        "Not set: as OTEL_TRACES_SAMPLER says, else all.",
+    )
+    service_name: Text = Field(
+        "", description="Name in traces. Empty: OTEL_SERVICE_NAME or OTEL_RESOURCE_ATTRIBUTES, else loopline."
+    )
+
+
 # The sources give the one endpoint as a table: the tables of several sources merge, their lists would not.
 _OneTable = BeforeValidator(lambda value: [value] if isinstance(value, dict) else value)
 CONFLICT = "conflict"  # the type of the error of settings that exclude each other
@@ -315,6 +345,7 @@ class Settings(BaseSettings):
     reasoning: Reasoning = Reasoning()
     state: State = State()
     log: Log = Log()
+    tracing: Tracing = Tracing()
 
     @classmethod
     def settings_customise_sources(

@@ -17,6 +17,7 @@ from pydantic_settings import EnvSettingsSource, InitSettingsSource, TomlConfigS
 
 from proxy.settings.catalog import CATALOG, CONFIG_ENV, ENV_NAMES, PREFIX
 from proxy.settings.certificate import BadCertificate, server_context
+from proxy.settings.headers import parse_headers
 from proxy.settings.keys import BadKeys, parse_keys, parse_secret
 from proxy.settings.model import CONFLICT, Endpoint, Settings
 
@@ -73,6 +74,7 @@ def read(config: Path | None, flags: Mapping[str, object], environ: Mapping[str,
     api_key(settings.endpoint, environ)
     sealing_keys(settings, environ)
     tenant_secret(settings, environ)
+    tracing_headers(settings, environ)
     return Loaded(settings, {key: value.origin for key, value in found.items()})
 
 
@@ -122,6 +124,13 @@ def tenant_secret(settings: Settings, environ: Mapping[str, str]) -> bytes | Non
     state = settings.state
     secret = _secret("state.tenant_secret", state.tenant_secret_env, state.tenant_secret_file, environ)
     return None if secret is None else _parsed(secret, "secret", parse_secret)
+
+
+def tracing_headers(settings: Settings, environ: Mapping[str, str]) -> Mapping[str, str]:
+    """Headers for the collector of traces, none where none are named. Raises `BadSetting`, which shows none."""
+    tracing = settings.tracing
+    secret = _secret("tracing.headers", tracing.headers_env, tracing.headers_file, environ)
+    return {} if secret is None else _parsed(secret, "headers", parse_headers)
 
 
 def _parsed(secret: Secret, what: str, parse: Callable[[str], T]) -> T:
@@ -211,7 +220,10 @@ class _Environment(EnvSettingsSource):
 
     def refuse_unknown(self, settings: Settings) -> None:
         """Raise `BadSetting` for a name with our prefix that is no setting and holds no secret that one names."""
-        named = (settings.endpoint.api_key_env, settings.reasoning.keys_env, settings.state.tenant_secret_env)
+        named = (
+            *(settings.endpoint.api_key_env, settings.reasoning.keys_env, settings.state.tenant_secret_env),
+            settings.tracing.headers_env,
+        )
         known = {CONFIG_ENV, *ENV_NAMES, *named, *(f"{name}_FILE" for name in named)}
         for name in self._environ:
             if name.startswith(PREFIX) and name not in known:

@@ -55,6 +55,12 @@ Host = Annotated[
     Says("a host name or an IP address"),
 ]
 Url = Annotated[str, AfterValidator(_http_url), Says("an http:// or https:// URL without user name, query or fragment")]
+UrlOrNot = Annotated[
+    str,
+    AfterValidator(lambda value: value and _http_url(value)),
+    Says("an http:// or https:// URL without user name, query or fragment, or nothing"),
+]
+Ratio = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False), _Whole, Says("a number from 0 to 1")]
 ProxyUrl = Annotated[str, AfterValidator(_proxy_url), Says("an http:// or https:// URL, or nothing")]
 EnvName = Annotated[str, Field(pattern=r"^([A-Za-z_][A-Za-z0-9_]*)?$"), Says("a variable's name, not the key itself")]
 Origin = Annotated[str, Field(pattern=r"^[a-z][a-z0-9+.-]*://[^/?#\s]+$")]

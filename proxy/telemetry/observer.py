@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+from proxy.http_client import AttemptWatch
+
 
 class Stages(NamedTuple):
     """Where a turn's time went, in seconds: each moment from its arrival to its end is in one of them.
@@ -53,7 +55,10 @@ class TurnRecord:
 
     `previous_end_s` is when the lane's turn before this one ended; `answers_calls` says that it waited for outputs of
     tools. `model_known` says that `upstream_model` is one that the upstream or the settings name. `forked`: it
-    continues another response than its lane's latest. `trace_id` joins log, trace and exemplars, empty for none.
+    continues another response than its lane's latest.
+
+    `trace_id` (32 hex digits) joins log, trace and exemplars, empty for none; `traceparent` and `tracestate` are what
+    its client said of it, if that was valid. `watch` is whoever wants to know of each attempt.
     """
 
     response: str
@@ -90,6 +95,9 @@ class TurnRecord:
     steers: int = 0
     previous_end_s: float | None = None
     parsed_s: float | None = None
+    traceparent: str = ""
+    tracestate: str = ""
+    watch: AttemptWatch | None = None
     started_s: float | None = None
     chained_s: float | None = None
     prepared_s: float | None = None
@@ -151,7 +159,10 @@ class TurnRecord:
 
 @dataclass(slots=True)
 class SessionRecord:
-    """One WebSocket, from its upgrade to its end. Times are monotonic seconds, sizes bytes."""
+    """One WebSocket, from its upgrade to its end. Times are monotonic seconds, sizes bytes.
+
+    `trace_id`, `traceparent` and `tracestate` as in `TurnRecord`, of the upgrade.
+    """
 
     id: str
     opened_s: float
@@ -163,6 +174,9 @@ class SessionRecord:
     errors: int = 0
     close_code: int | None = None
     reason: str = ""
+    trace_id: str = ""
+    traceparent: str = ""
+    tracestate: str = ""
     ended_s: float | None = None
 
 

@@ -60,22 +60,29 @@ class AiohttpClient:
             # The keep-alive race: the server closed an idle connection while the request was on its way.
             if not (request.repeatable and reused.connection and error.kind is Kind.UPSTREAM_CLOSED):
                 raise
+            if request.watch is not None:
+                request.watch.failed(error.kind.value)
         return AiohttpResponse(await self._send(request, reused), 2, request.idle_s)
 
     async def _send(self, request: HttpRequest, reused: SimpleNamespace) -> aiohttp.ClientResponse:
+        watch = request.watch
+        told = () if watch is None else watch.begun()
         try:
             async with asyncio.timeout(request.first_byte_s):
-                return await self._session.request(
+                answer = await self._session.request(
                     request.method,
                     request.url,
                     params=request.query or None,
-                    headers=request.headers,
+                    headers=[*request.headers, *told],
                     data=_payload(request.body),
                     ssl=self._context(request.ca_bundle),
                     proxy=request.proxy or None,
                     allow_redirects=False,
                     trace_request_ctx=reused,
                 )
+                if watch is not None:
+                    watch.answered(answer.status)
+                return answer
         except TimeoutError as error:
             raise timed_out(error, request, self._connect_s) from error
         except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:

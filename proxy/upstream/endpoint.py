@@ -6,7 +6,7 @@ from collections.abc import AsyncIterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from urllib.parse import urlencode
 
-from proxy.http_client import HttpRequest, Passed, SendTimes
+from proxy.http_client import TRACE_HEADERS, AttemptWatch, HttpRequest, Passed, SendTimes
 
 # Client headers that mean something to an upstream; everything else stays here. More by endpoints.forward_headers.
 FORWARDED = ("openai-organization", "openai-project", "openai-beta", "traceparent", "x-request-id")
@@ -117,13 +117,20 @@ class Endpoint:
         repeatable: bool = True,
         root: bool = False,
         times: SendTimes | None = None,
+        watch: AttemptWatch | None = None,
     ) -> HttpRequest:
-        """A request of this endpoint. `client_headers` have lower-case names; `root` leaves out the url's `/v1`."""
+        """A request of this endpoint. `client_headers` have lower-case names; `root` leaves out the url's `/v1`.
+
+        With a `watch`, which says it for each attempt, the client's trace is left out.
+        """
+        headers = self._dressed(client_headers, has_body=bool(body))
+        if watch is not None:
+            headers = [pair for pair in headers if pair[0] not in TRACE_HEADERS]
         base = self.url.removesuffix("/v1") if root else self.url
         return HttpRequest(
             method=method,
             url=base + path,
-            headers=self._dressed(client_headers, has_body=bool(body)),
+            headers=headers,
             query=self._query,
             body=body,
             ca_bundle=self._ca_bundle,
@@ -132,6 +139,7 @@ class Endpoint:
             first_byte_s=self._first_byte_s,
             idle_s=self._idle_s,
             times=times,
+            watch=watch,
         )
 
     def passed(

@@ -19,7 +19,7 @@ from proxy.upstream.answers import Headers, RawHeaders
 from proxy.upstream.connecting import Connector
 from proxy.upstream.connection import Connection
 from proxy.upstream.pool import Origin, Pool
-from proxy.upstream.request_bytes import length_line, opening
+from proxy.upstream.request_bytes import header_lines, length_line, opening
 from proxy.wire.inflate import Inflater, coding_of
 
 _CLOSING_S = 1.0
@@ -79,20 +79,23 @@ class Http1Client:
             raise LooplineError(
                 Kind.UPSTREAM_UNREACHABLE, f"The upstream could not be asked: {error}.", cause=kind_of(error)
             ) from error
-        head += length_line(request.method, body_bytes)
+        watch, end = request.watch, length_line(request.method, body_bytes)
         now = asyncio.get_running_loop().time()
         connection = self._pool.take(origin, now)
         if connection is None:
-            return await self._send_fresh(origin, head, request, body_bytes), 1
+            return await self._send_fresh(origin, head, end, request, body_bytes), 1
+        told = b"" if watch is None else header_lines(watch.begun())
         try:
-            await connection.ask(head, request, body_bytes, now)
+            await connection.ask(head + told + end, request, body_bytes, now)
         except LooplineError as error:
             # The keep-alive race: the server closed an idle connection while the request was on its way.
             if not request.repeatable or connection.answers.touched or error.kind is not Kind.UPSTREAM_CLOSED:
                 raise
+            if watch is not None:
+                watch.failed(error.kind.value)
         else:
             return connection, 1
-        return await self._send_fresh(origin, head, request, body_bytes), 2
+        return await self._send_fresh(origin, head, end, request, body_bytes), 2
 
     def give_back(self, connection: Connection) -> None:
         """The exchange is over; the connection is kept if it can serve again."""
@@ -104,7 +107,10 @@ class Http1Client:
             if self._sweep is None:
                 self._sweep = loop.call_later(self._keepalive_s, self._expire)
 
-    async def _send_fresh(self, origin: Origin, head: bytes, request: HttpRequest, body_bytes: int) -> Connection:
+    async def _send_fresh(
+        self, origin: Origin, head: bytes, end: bytes, request: HttpRequest, body_bytes: int
+    ) -> Connection:
+        told = b"" if request.watch is None else header_lines(request.watch.begun())
         began_s = asyncio.get_running_loop().time()
         limit_s = min(self._connect_s, request.first_byte_s)
         try:
@@ -117,7 +123,7 @@ class Http1Client:
             self._origins[connection] = origin
         if self._closed:
             connection.abort()
-        await connection.ask(head, request, body_bytes, began_s)
+        await connection.ask(head + told + end, request, body_bytes, began_s)
         return connection
 
     def _make(self) -> Connection:
@@ -165,6 +171,8 @@ class Exchange:
         self._connection, self.attempts = await self._client.send(self._request)
         answers = self._connection.answers
         self.status = answers.status
+        if self._request.watch is not None:
+            self._request.watch.answered(self.status)
         self._raw = answers.raw_headers
         coding = answers.coding()
         if coding:

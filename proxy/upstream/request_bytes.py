@@ -7,7 +7,7 @@ Source: RFC 9112, sections 3 and 6.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -53,6 +53,11 @@ def length_line(method: str, body_bytes: int) -> bytes:
     if body_bytes or method not in _BODILESS:
         return b"content-length: %d\r\n\r\n" % body_bytes
     return b"\r\n"
+
+
+def header_lines(headers: Iterable[tuple[str, str]]) -> bytes:
+    """More headers for the head, which are known to be such."""
+    return b"".join(f"{name}: {value}\r\n".encode() for name, value in headers)
 
 
 @lru_cache(maxsize=64)

@@ -57,7 +57,12 @@ LEVELS = {
     "proxy.__main__": 8,
 }
 # Packages of one level do not import each other, but for these.
-SIBLINGS = {("proxy.translate", "proxy.models"), ("proxy.app", "proxy.workers"), ("proxy.app", "proxy.wiring")}
+SIBLINGS = {
+    ("proxy.translate", "proxy.models"),
+    ("proxy.app", "proxy.workers"),
+    ("proxy.app", "proxy.wiring"),
+    ("proxy.telemetry.observer", "proxy.http_client"),
+}
 
 IO_MODULES = {
     "aiohttp", "asyncio", "fcntl", "multiprocessing", "redis", "select", "selectors", "signal", "socket", "sqlite3",
@@ -86,6 +91,7 @@ MAY_DO_IO = (
     "proxy/telemetry/lag.py",
     "proxy/telemetry/writer.py",
     "proxy/telemetry/logging.py",
+    "proxy/telemetry/tracing.py",
     "proxy/tools/*",
 )
 MAY_USE = {

@@ -30,6 +30,7 @@ from proxy.settings import (
     read,
     sealing_keys,
     tenant_secret,
+    tracing_headers,
 )
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -94,9 +95,19 @@ OTHERS: dict[str, object] = {
     "state.folder": "/var/lib/loopline",
     "state.tenant_secret_env": "TENANT_SECRET",
     "state.tenant_secret_file": "/dev/null",
+    "tracing.endpoint": "https://collector.example:4318",
+    "tracing.headers_env": "COLLECTOR_HEADERS",
+    "tracing.headers_file": "/dev/null",
+    "tracing.sample_ratio": 0.5,
+    "tracing.service_name": "front",
 }
 KEY = base64.b64encode(bytes(32)).decode()
-NAMED = {"UPSTREAM_KEY": "key", "SEALING_KEYS": f"one:{KEY}", "TENANT_SECRET": KEY}  # what the variables above hold
+NAMED = {
+    "UPSTREAM_KEY": "key",
+    "SEALING_KEYS": f"one:{KEY}",
+    "TENANT_SECRET": KEY,
+    "COLLECTOR_HEADERS": "a=b",
+}  # what the variables above hold
 
 
 # --- Defaults and precedence -----------------------------------------------------------------------------------------
@@ -405,6 +416,10 @@ def test_key_that_no_header_can_carry(key: str) -> None:
         ({"state.tenant_secret_env": SECRET.replace("-", "_")}, {}),
         ({"state.tenant_secret_file": SECRET}, {}),
         ({"state.tenant_secret_env": "TENANT_SECRET"}, {"TENANT_SECRET": SECRET}),
+        ({"tracing.headers_env": SECRET.replace("-", "_")}, {}),
+        ({"tracing.headers_file": SECRET}, {}),
+        ({"tracing.headers_env": "COLLECTOR"}, {"COLLECTOR": SECRET}),
+        ({"tracing.endpoint": f"http://user:{SECRET}@collector"}, {}),
         ({"endpoints[0].url": f"http://user:{SECRET}@gpu/v1"}, {}),
         ({"endpoints[0].url": f"http://gpu/v1?key={SECRET}"}, {}),
         ({"endpoints[0].proxy": f"socks5://user:{SECRET}@proxy"}, {}),
@@ -497,3 +512,29 @@ def test_every_setting_is_described_and_says_what_it_allows() -> None:
     for setting in CATALOG.values():
         assert setting.description.endswith("."), setting.key
         assert setting.allowed, setting.key
+
+
+# --- Headers of the collector ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "headers"),
+    [
+        ("Authorization=Basic%20abc%3D,x-team=a", {"authorization": "Basic abc=", "x-team": "a"}),
+        ("a=1\n\nB = 2 \r\n", {"a": "1", "b": "2"}),
+        ("key=a=b%2Cc", {"key": "a=b,c"}),
+    ],
+)
+def test_headers_of_the_collector(text: str, headers: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "headers").write_text(text)
+    flags = {"tracing.headers_file": str(tmp_path / "headers")}
+    assert tracing_headers(load(None, flags, {}), {}) == headers
+    environ = {"COLLECTOR": text}
+    assert tracing_headers(load(None, {"tracing.headers_env": "COLLECTOR"}, environ), environ) == headers
+
+
+@pytest.mark.parametrize("text", ["", " , ", "a", "=b", "a=", "a b=c", "a=%0d%0ab", "a=%FF"])
+def test_headers_that_are_none(text: str, tmp_path: Path) -> None:
+    (tmp_path / "headers").write_text(text)
+    said = refusal({"tracing.headers_file": str(tmp_path / "headers")})
+    assert said.startswith("tracing.headers_file: the headers in ")
