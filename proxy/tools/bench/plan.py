@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 MB = 1_000_000
+DEEP_BYTES = (10_000, 100_000, 1_000_000, 4_000_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ class Plan:
     chain_turns: int = 40
     chain_repeats: int = 5
     text_bytes: int = 4000
-    deep_bytes: tuple[int, ...] = (10_000, 100_000, 1_000_000, 4_000_000)
+    deep_bytes: tuple[int, ...] = DEEP_BYTES
     deep_turns: int = 20
     depths: tuple[int, ...] = (10, 100, 1000)
     # Tokens in an answer, and how many answers.
@@ -104,7 +105,7 @@ def on_a_real_engine(plan: Plan, answer_tokens: int) -> Plan:
         chain_turns=10,
         chain_repeats=1,
         text_bytes=400,
-        deep_bytes=(5_000, 20_000),
+        deep_bytes=(5_000, 20_000) if plan.deep_bytes == DEEP_BYTES else plan.deep_bytes,
         deep_turns=3,
         depths=(5,),
         batched=((answer_tokens * 4, 3),),

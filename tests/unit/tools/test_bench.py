@@ -144,8 +144,9 @@ def test_quick_and_real_runs_are_smaller() -> None:
     plan = Plan()
     for smaller in (quick(plan), on_a_real_engine(plan, 16), quick(on_a_real_engine(plan, 16))):
         assert all(TURNS[scene](smaller) < TURNS[scene](plan) for scene in SCENES if scene != "idle")
-    chosen = replace(plan, loop=Loop(tool_calls=3, history_kb=(1, 2)))
-    assert on_a_real_engine(chosen, 16).loop == chosen.loop  # what was asked for stays
+    chosen = replace(plan, deep_bytes=(7000,), loop=Loop(tool_calls=3, history_kb=(1, 2)))
+    real = on_a_real_engine(chosen, 16)
+    assert (real.loop, real.deep_bytes) == (chosen.loop, (7000,))  # what was asked for stays
 
 
 def test_another_server_is_named_with_its_url_and_perhaps_its_process() -> None:
