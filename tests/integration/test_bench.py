@@ -64,15 +64,15 @@ def _rows(told: dict[str, object]) -> Sequence[dict[str, Any]]:
 @pytest.mark.skipif(not LINUX, reason="children of a process are read from /proc")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
 async def test_an_interrupted_run_tells_what_it_has_and_leaves_no_process(number: signal.Signals) -> None:
-    async with loopline("bench", "--scenes", "chain,idle", "--quick", "--sockets", "50") as program:
-        await program.prints("idle · Loopline", 40)
+    async with loopline("bench", "--scenes", "chain,rates") as program:
+        await program.prints("rates · Loopline", 40)
         started = [pid for pid in Meter((program.pid,))._tree() if pid != program.pid]
         assert len(started) == 2  # the upstream and Loopline
         program.signal(number)
         assert await program.ended() == 130
     assert not [pid for pid in started if os.path.exists(f"/proc/{pid}")]
     assert "Interrupted" in program.out
-    assert "10 turns" in program.out
+    assert "40 turns" in program.out
     assert "Traceback" not in program.err
 
 
@@ -107,7 +107,7 @@ async def test_a_server_that_runs_is_measured_beside_another(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("arguments", "says", "code"),
     [
-        (("--scenes", "chain,nothing"), "there is no scene 'nothing': choose from chain, deep", 2),
+        (("--scenes", "chain,nothing"), "there is no scene 'nothing': choose from idle, chain", 2),
         (("--upstream", "http://127.0.0.1:{free}/v1"), "does not answer", 1),
         (("--upstream", "{upstream}", "--model", "gone"), "has no model 'gone'; it has theirs", 1),
         (("--versus", "http://127.0.0.1:1/v1"), "is not NAME=URL[,PID]", 2),

@@ -20,7 +20,7 @@ def _scenes(_: click.Context, __: click.Parameter, value: str) -> tuple[str, ...
     for name in chosen:
         if name not in SCENES:
             raise click.BadParameter(f"there is no scene {name!r}: choose from {', '.join(SCENES)}")
-    return chosen
+    return tuple(name for name in SCENES if name in chosen)
 
 
 def _kilobytes(_: click.Context, __: click.Parameter, value: str) -> tuple[int, int]:

@@ -120,15 +120,16 @@ def on_a_real_engine(plan: Plan, answer_tokens: int) -> Plan:
     )
 
 
-# What a scene takes, in turns of one contestant: for the progress bar.
+# What a scene takes, in turns of one contestant: for the progress bar. In the order in which they run: memory that
+# other scenes have freed would hide what a socket takes.
 TURNS: Mapping[str, Callable[[Plan], int]] = {
+    "idle": lambda plan: plan.idle_sockets * (1 + plan.idle_turns + plan.idle_turns),
     "chain": lambda plan: plan.chain_turns * plan.chain_repeats,
     "deep": lambda plan: (
         len(plan.deep_bytes) * (plan.deep_turns + 1) + sum(depth + plan.deep_turns for depth in plan.depths)
     ),
     "stream": lambda plan: sum(turns for _, turns in (*plan.batched, *plan.one_a_write)),
     "many": lambda plan: plan.sessions * plan.session_turns,
-    "idle": lambda plan: plan.idle_sockets * (1 + plan.idle_turns + plan.idle_turns),
     "rates": lambda plan: sum(plan.rate_streams),
     "agent-loop": lambda plan: plan.loop.tool_calls + 1,
 }
