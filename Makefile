@@ -79,7 +79,8 @@ format: $(STAMP) ## Format and fix what can be fixed
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-docs: $(STAMP) ## Write the tables of docs/upstreams.md and docs/metrics.md from the code and the golden corpus
+docs: $(STAMP) ## Write docs/settings.md, docs/errors.md, and the tables of docs/upstreams.md and docs/metrics.md
+	$(BIN)/python -m proxy.tools.reference docs
 	$(BIN)/python -m proxy.tools.metrics_table docs/metrics.md
 	$(BIN)/python -m proxy.tools.profile_table docs/upstreams.md
 	$(BIN)/python -m tests.golden.features docs/upstreams.md
