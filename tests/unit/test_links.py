@@ -50,7 +50,7 @@ OUTSIDE = [link for link in LINKS if urlsplit(link.target).scheme]
 
 def test_there_are_links() -> None:
     assert len(INSIDE) > 60
-    assert {link.document.name for link in INSIDE} >= {"README.md", "architecture.md", "codex.md"}
+    assert {link.document.name for link in INSIDE} >= {"README.md", "operations.md", "SECURITY.md"}
 
 
 @pytest.mark.parametrize("link", INSIDE, ids=str)
@@ -80,3 +80,20 @@ def test_a_heading_is_named_as_it_is_on_the_web(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("# What's `new`, now?\n```sh\n# no heading\n```\n## Same\n## Same\n")
     assert anchors(page) == {"whats-new-now", "same", "same-1"}
+
+
+NAMED = sorted(
+    {
+        (document.name, path)
+        for document in DOCUMENTS
+        for path in re.findall(
+            r"`((?:proxy|tests|config|docs|dashboards)/[\w./-]*\w/?)(?:::[\w:]+)?`", document.read_text()
+        )
+        if "NAME" not in path
+    }
+)
+
+
+@pytest.mark.parametrize(("document", "path"), NAMED)
+def test_a_file_that_is_named_exists(document: str, path: str) -> None:
+    assert (ROOT / path).exists(), f"{document} names {path}"
