@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from proxy.errors import TABLE, Kind, Retry, Source
+from proxy.server.door import STATUS_BY_HTTP
 from proxy.settings import CATALOG, Setting
 from proxy.settings.text import default_of
 from proxy.tools.remedies import REMEDIES
@@ -85,8 +86,9 @@ def _failure(kind: Kind) -> tuple[str, ...]:
     row, said = TABLE[kind], REMEDIES[kind]
     code = f"`{row.code}`" if row.code else "–"
     again = "later" if row.retry is Retry.LATER else "no"
+    by_http = f", by HTTP {STATUS_BY_HTTP[kind]}" if kind in STATUS_BY_HTTP else ""
     return (
-        *(f"`{kind.value}`", str(row.status), f"`{row.type}`", code, str(row.close or "–"), again),
+        *(f"`{kind.value}`", f"{row.status}{by_http}", f"`{row.type}`", code, str(row.close or "–"), again),
         *(said.means, said.remedy),
     )
 

@@ -42,7 +42,7 @@ def test_every_kind_of_failure_has_words_and_one_line() -> None:
     for kind in Kind:
         (line,) = re.findall(rf"^\| `{kind.value}` \|.*$", page, re.MULTILINE)
         cells = [cell.strip() for cell in line.split(" | ")]
-        assert cells[1] == str(TABLE[kind].status)
+        assert cells[1].partition(",")[0] == str(TABLE[kind].status)
         assert all(cells)
 
 
