@@ -13,7 +13,7 @@ from typing import Any
 import kubernetes_validate
 import pytest
 import yaml
-from compose_spec import ComposeSpecification
+from compose_spec.models import ComposeSpecification
 
 from proxy.settings import Settings, load
 
