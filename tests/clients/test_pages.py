@@ -77,6 +77,21 @@ async def test_a_block_as_it_stands(block: Block, dialect: str, tmp_path: Path) 
             assert len(house.watcher.sessions) == 1
 
 
+@pytest.mark.parametrize("prompt", ["[[fail 400 broken-on-purpose]]", "[[say 3]] [[error 3]]"])
+@pytest.mark.parametrize("block", [block for block in BLOCKS if block.by_id], ids=lambda block: block.page)
+async def test_a_loop_that_fails_ends_and_says_why(block: Block, prompt: str, tmp_path: Path) -> None:
+    """Before the answer has begun (an `error` event) and within it (`response.failed`)."""
+    async with open_house("chat") as house:
+        text = placed(blocks(block.page, block.language)[block.number], house.url, prompt)
+        ran = await (in_node(text, block.page, tmp_path) if block.language == "js" else in_python(text, tmp_path))
+        assert ran.code == 1
+        await house.empty(5)
+        (turn,) = house.watcher.turns
+        assert turn.outcome in ("refused", "failed")
+        assert "Error: " in ran.err
+        assert "the socket was closed" not in ran.err
+
+
 async def in_python(text: str, folder: Path) -> Ran:
     """Run it with this Python."""
     return await run([sys.executable, "-c", text], folder, {})
