@@ -13,7 +13,7 @@ ARGS   ?=
 FUZZ_SECONDS ?= 120
 FLOOD_SECONDS ?= 60
 
-.PHONY: help venv test coverage test-real test-clients test-vllm run config docs golden fuzz flood bench-peers lock audit format clean
+.PHONY: help venv test coverage test-real test-clients test-dist test-vllm dist run config docs golden fuzz flood bench-peers lock audit format clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ test-real: $(STAMP) ## Tests against a real inference server
 test-clients: $(STAMP) ## Tests that drive real client programs
 	$(BIN)/pytest -m clients $(ARGS)
 
+test-dist: $(STAMP) ## Build wheel and sdist, install the wheel into a new environment, and serve a turn from it
+	$(BIN)/pytest -m dist $(ARGS)
+
 test-vllm: $(STAMP) ## Tests against vLLM: LOOPLINE_VLLM is a command that serves it on port {port}
 	$(BIN)/pytest -m vllm $(ARGS)
 
@@ -79,10 +82,15 @@ format: $(STAMP) ## Format and fix what can be fixed
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-docs: $(STAMP) ## Write the tables of docs/upstreams.md and docs/metrics.md from the code and the golden corpus
+docs: $(STAMP) ## Write docs/settings.md, docs/errors.md, and the tables of docs/upstreams.md and docs/metrics.md
+	$(BIN)/python -m proxy.tools.reference docs
 	$(BIN)/python -m proxy.tools.metrics_table docs/metrics.md
 	$(BIN)/python -m proxy.tools.profile_table docs/upstreams.md
 	$(BIN)/python -m tests.golden.features docs/upstreams.md
+
+dist: $(STAMP) ## Build the sdist, and from it the wheel, into dist/
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist .
 
 golden: $(STAMP) ## Write the golden corpus anew from what the code does now: read the diff
 	$(BIN)/python -m tests.golden.corpus

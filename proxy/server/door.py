@@ -28,7 +28,7 @@ _LIMIT = web.ResponseKey("loopline.limit", str)
 
 
 # By WebSocket a message of ours that is too large is told with a 400.
-_STATUS_BY_HTTP = {Kind.MESSAGE_TOO_LARGE: 413}
+STATUS_BY_HTTP = {Kind.MESSAGE_TOO_LARGE: 413}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ def peer_of(request: web.Request) -> str:
 def error_response(error: LooplineError, extra: Mapping[str, str] | None = None) -> web.Response:
     """An HTTP answer that says what went wrong."""
     headers = {**retry_headers(error), **(extra or {})}
-    status = _STATUS_BY_HTTP.get(error.kind, error.status)
+    status = STATUS_BY_HTTP.get(error.kind, error.status)
     response = web.Response(status=status, body=error_body(error), content_type=JSON, headers=headers)
     if error.limit:
         response[_LIMIT] = error.limit

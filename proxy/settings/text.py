@@ -50,6 +50,11 @@ def _hidden(setting: Setting, value: object) -> object:
     return dict.fromkeys(value, "(hidden)") if isinstance(value, Mapping) else "(hidden)"
 
 
+def default_of(setting: Setting) -> str:
+    """The setting's default as TOML; a number of bytes is read out in a comment."""
+    return _toml(setting.field.default) + _size(setting, setting.field.default)
+
+
 def _header(setting: Setting) -> str:
     """The table's header, before the first setting of a table."""
     first = next(other for other in CATALOG.values() if other.section == setting.section)

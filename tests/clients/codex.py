@@ -5,10 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shutil
 import signal
-import subprocess
-import tempfile
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -16,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from proxy.tools.snippets import SNIPPETS
+from tests.clients.npm import installed
 
 VERSION = "0.171.0"
 TIMEOUT_S = 90.0
@@ -30,34 +28,12 @@ _OVERRIDES = {
 Event = dict[str, Any]
 
 
-class CannotInstall(Exception):
-    """Why there is no Codex here."""
-
-
 def install() -> Path:
     """The program: from the cache, else by npm. Raises CannotInstall where there is no npm."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "loopline-clients"
-    folder = cache / f"codex-{VERSION}"
-    if not folder.is_dir():
-        npm = shutil.which("npm")
-        if npm is None:
-            raise CannotInstall("npm is not installed: the Codex CLI cannot be fetched")
-        _fetch(npm, cache, folder)
+    folder = installed(f"codex-{VERSION}", f"@openai/codex@{VERSION}")
     programs = [path for path in folder.glob("node_modules/@openai/codex-*/vendor/*/bin/codex") if path.is_file()]
     assert programs, f"no program under {folder}: delete the folder, so that it is fetched again"
     return programs[0]
-
-
-def _fetch(npm: str, cache: Path, folder: Path) -> None:
-    """Install elsewhere and rename, so that a broken download is never taken for a whole one."""
-    cache.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=cache) as name:
-        fresh = Path(name) / folder.name
-        command = [npm, "install", "--no-audit", "--no-fund", "--prefix", str(fresh), f"@openai/codex@{VERSION}"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
-        assert done.returncode == 0, f"npm could not install the Codex CLI:\n{done.stderr}"
-        if not folder.is_dir():
-            fresh.rename(folder)
 
 
 @dataclass(slots=True)

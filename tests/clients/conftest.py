@@ -11,7 +11,8 @@ import uvloop
 from aiohttp import web
 
 from proxy.server.websocket import WebSocketRoute
-from tests.clients.codex import CannotInstall, Codex, install
+from tests.clients.codex import Codex, install
+from tests.clients.npm import CannotInstall
 
 
 @pytest.hookimpl(optionalhook=True)
