@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Sequence
 
 from proxy.conversation import chain
 from proxy.conversation.chain import Node
 from proxy.conversation.listing import Context
 from proxy.errors import Kind, LooplineError, kind_of
-from proxy.http_client import HttpResponse, read_all
+from proxy.http_client import HttpRequest, HttpResponse, read_all
 from proxy.session.prepared import Prepared, find_parent, prepare, translator_for
 from proxy.session.reading import read_next, read_tail
 from proxy.session.registry import RunningTurn
 from proxy.session.services import Caller, Holder, Services
+from proxy.session.stopping import Stoppable, Stopped, Timer
 from proxy.telemetry.observer import TurnRecord
 from proxy.translate.base import Brief, Result, Translator
 from proxy.translate.failures import upstream_error
@@ -48,7 +48,7 @@ class Turn:
         self._begun = False
         self._steered = False
         self._whole = False  # has the answer ended by itself? Then nothing can stop it any more
-        self._upstream_part: asyncio.Timeout | None = None
+        self._upstream_part = Stoppable()  # what `steer` ends
         self._unsent: list[bytes] = []  # what leaves with the next events
 
     async def run(self, running: RunningTurn) -> None:
@@ -113,30 +113,37 @@ class Turn:
             times=record,
             watch=record.watch,
         )
-        with endpoint.lease(), self._early_events(running):
+        with endpoint.lease(), self._begun_in_time(running):
             record.sent_s = services.clock()
             try:
-                async with self._until_steered(), services.client.open(request) as response:
-                    record.attempts, record.accepted_s = response.attempts, services.clock()
-                    if response.status != 200:
-                        error_body = await read_all(response, _MAX_ERROR_BODY_BYTES)
-                        raise upstream_error(response.status, response.headers, error_body, endpoint.context_hint)
-                    self._begin(running, more_follows=response.is_ready)
-                    last = await self._relay(running, response, translator)  # takes what is unsent itself
-                    self._unsent += last
-                    self._unsent += translator.finish()
-                    self._whole = True
-                    record.upstream_end_s = services.clock()
-                    await self._conclude(running, translator.result(), open_calls)
-                    await read_tail(response)
-                    return
-            except TimeoutError:
-                if not self._steered or self._whole:
-                    raise
-            self._begin(running)
-            self._unsent += translator.interrupt()
+                with self._upstream_part:
+                    await self._ask(running, request, translator, open_calls)
+            except Stopped:
+                self._begin(running)
+                self._unsent += translator.interrupt()
+                record.upstream_end_s = services.clock()
+                await self._conclude(running, translator.result(), open_calls)
+
+    async def _ask(
+        self, running: RunningTurn, request: HttpRequest, translator: Translator, open_calls: frozenset[str]
+    ) -> None:
+        """Send the request and pass its answer on, to its end."""
+        services, record = self._services, self._record
+        self._stop_if_steered()
+        async with services.client.open(request) as response:
+            record.attempts, record.accepted_s = response.attempts, services.clock()
+            if response.status != 200:
+                error_body = await read_all(response, _MAX_ERROR_BODY_BYTES)
+                hint = services.endpoints[0].context_hint
+                raise upstream_error(response.status, response.headers, error_body, hint)
+            self._begin(running, more_follows=response.is_ready)
+            last = await self._relay(running, response, translator)  # takes what is unsent itself
+            self._unsent += last
+            self._unsent += translator.finish()
+            self._whole = True
             record.upstream_end_s = services.clock()
             await self._conclude(running, translator.result(), open_calls)
+            await read_tail(response)
 
     async def prepare(self) -> Prepared:
         """Bind what the turn continues, and make it ready. Raises `LooplineError` for what is wrong with it."""
@@ -168,23 +175,12 @@ class Turn:
         if self._steered or self._whole or (self._translator is not None and self._translator.call_begun):
             return
         self._steered = True
-        if self._upstream_part is not None:
-            self._upstream_part.reschedule(asyncio.get_running_loop().time())
-
-    @asynccontextmanager
-    async def _until_steered(self) -> AsyncIterator[None]:
-        """A part of the road that `steer` ends, with TimeoutError."""
-        try:
-            self._stop_if_steered()  # before the upstream is asked in vain
-            async with asyncio.timeout(None) as self._upstream_part:
-                yield
-        finally:
-            self._upstream_part = None
+        self._upstream_part.stop()
 
     def _stop_if_steered(self) -> None:
-        """A timer is not punctual: what was read before it went off must not be said any more."""
+        """Before the upstream is asked in vain, and before more is said of what has been read."""
         if self._steered:
-            raise TimeoutError
+            raise Stopped
 
     def _check_warm_up(self, translator: Translator, history: Sequence[bytes]) -> None:
         """What the next turn's request would be refused for is said now; that there is nothing to ask yet is not."""
@@ -249,15 +245,10 @@ class Turn:
         else:
             running.publish(begun)
 
-    @contextmanager
-    def _early_events(self, running: RunningTurn) -> Iterator[None]:
+    def _begun_in_time(self, running: RunningTurn) -> Timer:
+        """What is open while the upstream is asked: created and in_progress leave then, if it takes long."""
         passed_s = self._services.clock() - (self._record.started_s or 0.0)  # asking for the models took some of it
-        left_s = max(0.0, self._services.early_events_s - passed_s)
-        timer = asyncio.get_running_loop().call_later(left_s, self._begin, running)
-        try:
-            yield
-        finally:
-            timer.cancel()
+        return Timer(max(0.0, self._services.early_events_s - passed_s), self._begin, running)
 
     async def _conclude(self, running: RunningTurn, result: Result, open_calls: frozenset[str]) -> None:
         """Keep the answer, then say that it is whole: a client continues the moment it reads the terminal event."""

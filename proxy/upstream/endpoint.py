@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterable, Mapping, Sequence
 from urllib.parse import urlencode
 
 from proxy.http_client import TRACE_HEADERS, AttemptWatch, HttpRequest, Passed, SendTimes
@@ -24,6 +23,21 @@ _CREDENTIALS = frozenset(
 _ACCOUNT = frozenset({"openai-organization", "openai-project"})
 _OF_BODY = (("content-type", "application/json"), ("accept", "text/event-stream, application/json"))
 _SHORTEST_SECRET = 8  # a version or a word in a header is no secret, and would make a message unreadable
+
+
+class Lease:
+    """Counts at its endpoint while it is open."""
+
+    __slots__ = ("_endpoint",)
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+
+    def __enter__(self) -> None:
+        self._endpoint.in_flight += 1
+
+    def __exit__(self, *_: object) -> None:
+        self._endpoint.in_flight -= 1
 
 
 class Endpoint:
@@ -98,14 +112,9 @@ class Endpoint:
                 text = text.replace(secret, "(hidden)")
         return text
 
-    @contextmanager
-    def lease(self) -> Iterator[None]:
+    def lease(self) -> Lease:
         """The right to send one turn; given back on every way out."""
-        self.in_flight += 1
-        try:
-            yield
-        finally:
-            self.in_flight -= 1
+        return Lease(self)
 
     def request(
         self,
