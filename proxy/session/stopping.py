@@ -1,5 +1,5 @@
-"""Parts of a task: one that somebody else may end early, as `asyncio.timeout` does but without a timer, and one that does
-something when it takes long.
+"""Parts of a task: one that somebody else may end early, as `asyncio.timeout` does but without a timer; and one
+with a timer.
 
 They are classes, not generators: a turn enters each of them once, and that is a tenth of the cost.
 """

@@ -12,6 +12,7 @@ DONE = b"[DONE]"
 DONE_FRAME = b"data: [DONE]\n\n"
 
 _BREAK = b"\n\n"
+_ENDED = _BREAK + DONE_FRAME
 _BOM = b"\xef\xbb\xbf"
 _TYPE_STARTS_AT = len(b'{"type":"')
 
@@ -95,6 +96,9 @@ def _plain(data: bytes) -> list[bytes] | None:
         payloads = data[6:-2].split(b"\n\ndata: ")
         return payloads if data.count(b"\n") == 2 * len(payloads) else None
     if data.startswith(b"event: "):
+        if data.endswith(_ENDED):  # what ends a stream has no type
+            typed = _plain(data[: -len(DONE_FRAME)])
+            return None if typed is None else [*typed, DONE]
         events = data.count(_BREAK)
         if data.count(b"\n") == 3 * events and data.count(b"\n\nevent: ") == events - 1:
             payloads = [line[6:] for line in data.split(b"\n")[1::3] if line.startswith(b"data: ")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import takewhile
 from typing import Any
 
 from proxy.translate.responses.events import HEAD, MEMBERS, Event, Head, Open, output_item, recognised
@@ -64,15 +65,16 @@ class Passed:
         sequence = self._sink.sequence
         right: list[bytes] = []
         for number, payload in enumerate(payloads[start : start + _TOGETHER], sequence):
-            # What ends with its brace and begins so is whole; the member would move the event to another lane.
-            if not (payload.startswith(_RIGHT_DELTA % number) and payload.endswith(b"}")) or _LANE in payload:
+            if not (payload.startswith(_RIGHT_DELTA % number) and payload.endswith(b"}")):
                 break
             right.append(payload)
-        if right and _is_utf8(b"".join(right)):
-            self._said += right
-            self._sink.emit_all(right)
-            return len(right)
-        return 0
+        # Looked at together: the member would move an event to another lane.
+        joined = b"".join(right)
+        if _LANE in joined or not _is_utf8(joined):
+            right = list(takewhile(_is_right, right))
+        self._said += right
+        self._sink.emit_all(right)
+        return len(right)
 
     def take(self, event: Event, payload: bytes) -> None:
         """An event of an item, or one that nobody here knows."""
@@ -200,6 +202,10 @@ class Passed:
         for event in events:
             self.emit(event)
         self.items.append(item)
+
+
+def _is_right(payload: bytes) -> bool:
+    return _LANE not in payload and _is_utf8(payload)
 
 
 def _is_utf8(data: bytes) -> bool:

@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from proxy.errors import Kind, LooplineError
-from proxy.wire.sse import SseDecoder, append_frame, event_type
+from proxy.wire.sse import DONE, DONE_FRAME, SseDecoder, append_frame, event_type
 from tests.unit.strategies import cuts
 
 BOM = b"\xef\xbb\xbf"
@@ -130,3 +130,12 @@ def test_line_breaks_between_tokens_do_not_end_the_data_line(line_break: str) ->
 
 def test_our_events_name_their_type_first() -> None:
     assert event_type(b'{"type":"error","code":null}') == b"error"
+
+
+def test_typed_events_may_end_with_done() -> None:
+    events = [b'{"type":"a","n":%d}' % number for number in range(5)]
+    stream = b"".join(b"event: a\ndata: " + event + b"\n\n" for event in events) + DONE_FRAME
+    assert SseDecoder(1000).feed(stream) == [*events, DONE]
+    for cut in range(len(stream)):
+        decoder = SseDecoder(1000)
+        assert [*decoder.feed(stream[:cut]), *decoder.feed(stream[cut:])] == [*events, DONE]
