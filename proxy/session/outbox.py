@@ -11,6 +11,7 @@ from proxy.access.budget import Budget, Held
 from proxy.wire.frames import FRAGMENT_BYTES, frames
 
 PIECE_BYTES = FRAGMENT_BYTES
+_TOGETHER = 64  # frames whose size is looked at together
 
 
 class Socket(Protocol):
@@ -122,10 +123,16 @@ def _pieces(ready: Sequence[bytes]) -> Iterator[bytes]:
     """Frames joined into pieces: never cut inside, where a pong would break it."""
     piece: list[bytes] = []
     size = 0
-    for frame in ready:
-        if piece and size + len(frame) > PIECE_BYTES:
-            yield b"".join(piece)
-            piece, size = [], 0
-        piece.append(frame)
-        size += len(frame)
+    for group in (ready[start : start + _TOGETHER] for start in range(0, len(ready), _TOGETHER)):
+        together = sum(map(len, group))
+        if size + together <= PIECE_BYTES:
+            piece += group
+            size += together
+            continue
+        for frame in group:
+            if piece and size + len(frame) > PIECE_BYTES:
+                yield b"".join(piece)
+                piece, size = [], 0
+            piece.append(frame)
+            size += len(frame)
     yield b"".join(piece)

@@ -16,7 +16,10 @@ _REASON_BYTES = 123
 
 def frames(messages: Sequence[bytes]) -> list[bytes]:
     """Text messages as frames, header and payload in one; a frame is never cut again, where a pong would break it."""
-    known, headers, out = len(_HEADERS), _HEADERS, []
+    known, headers = len(_HEADERS), _HEADERS
+    if max(map(len, messages), default=0) < known:
+        return [headers[len(message)] + message for message in messages]
+    out: list[bytes] = []
     for message in messages:
         size = len(message)
         if size < known:
