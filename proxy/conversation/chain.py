@@ -7,7 +7,8 @@ parent and everything before them shared. Memory grows with what is new in each 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from proxy.wire.items import Item
 from proxy.wire.server_events import Shown
@@ -24,9 +25,8 @@ _CALL_BYTES = 150  # an id in the set of open calls
 Encoder = Callable[[Sequence[Item]], bytes]
 
 
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
-class Node:
-    """One finished response.
+class Node(msgspec.Struct, frozen=True, eq=False, weakref=True):
+    """One finished response; a Struct, since one is made for each turn.
 
     `items` is the delta that the client sent, `output` what the model answered, `open_calls` the ids of calls that no
     output has answered yet. `lasting` are the items of the chain that are in
@@ -52,8 +52,8 @@ class Node:
     bare_bytes: int
     total_bytes: int
     depth: int
-    fragments: dict[str, bytes | None] = field(default_factory=dict)
-    flat: dict[str, list[bytes]] = field(default_factory=dict)
+    fragments: dict[str, bytes | None] = {}  # made anew for each
+    flat: dict[str, list[bytes]] = {}
     lasting: tuple[Item, ...] = ()
     shown: Shown | None = None
 
