@@ -20,7 +20,7 @@ from proxy.wire.items import Item
 from proxy.wire.terms import Terms
 
 # Members that are ours, or that mean nothing to an upstream that keeps no state.
-_OURS = frozenset(
+OURS = frozenset(
     {
         "type",
         "event_id",
@@ -89,7 +89,7 @@ class ResponseFields:
             self.members.append(b'"store":false')
         shapes_tools = EVERYTHING not in self._profile.tools
         for name, value in self._values(terms, lasting).items():
-            if name not in _OURS and not (shapes_tools and name in _OF_TOOLS):
+            if name not in OURS and not (shapes_tools and name in _OF_TOOLS):
                 self._carry(name, value)
         if shapes_tools:
             self._shape_tools(tools, terms.members.get("tool_choice"))
@@ -98,7 +98,7 @@ class ResponseFields:
     def add_own(self, own: Mapping[str, Raw]) -> ResponseFields:
         """What belongs to one turn."""
         for name, value in own.items():
-            if name not in _OURS:
+            if name not in OURS:
                 self._carry(name, bytes(value))
         return self
 

@@ -176,6 +176,8 @@ class Passed:
 
     def _settle(self, output: Sequence[Raw]) -> None:
         """The events that items of the final output still lack: clients read items from their events."""
+        if not self._open and [bytes(raw) for raw in output] == [item.raw for item in self.items]:
+            return
         items = [output_item(raw) for raw in output]
         told = [*((head, _IS_DONE) for head in self._done), *((each.head, at) for at, each in self._open.items())]
         said = by_index(self._said) if self._open else {}

@@ -14,13 +14,13 @@ from typing import NamedTuple
 import msgspec
 
 from proxy.errors import Kind, LooplineError
-from proxy.models.profile import EVERYTHING
+from proxy.models.profile import EVERYTHING, takes
 from proxy.translate.base import STEERED, Body, Brief, Result
 from proxy.translate.failures import stream_error
 from proxy.translate.intake import Intake
 from proxy.translate.left_out import LeftOut
 from proxy.translate.responses.events import EVENT, RESPONSE, Event, Response, incomplete_details, read_usage
-from proxy.translate.responses.fields import ResponseFields
+from proxy.translate.responses.fields import OURS, ResponseFields
 from proxy.translate.responses.items import ItemShaper
 from proxy.translate.responses.passing import Passed
 from proxy.translate.responses.repair import Repaired
@@ -39,12 +39,17 @@ _INSTRUCTIONS = b'{"type":"message","role":"%b","content":%b}'
 
 
 class _Asked(NamedTuple):
-    """A request up to its input. `instructions` is an item, where they are told as one; `allowed` may be called."""
+    """A request up to its input. `instructions` is an item, where they are told as one; `allowed` may be called.
+
+    `harmless` says that nothing happens inside the upstream: what runs there (a hosted tool) may have happened although
+    no answer came.
+    """
 
     head: bytes
     instructions: bytes | None
     allowed: frozenset[str] | None
     left_out: list[LeftOut]
+    harmless: bool
 
 
 def _ask(brief: Brief) -> _Asked:
@@ -59,6 +64,7 @@ def _ask(brief: Brief) -> _Asked:
         None if instructions is None else _INSTRUCTIONS % (profile.developer.encode(), instructions),
         allowed,
         fields.left_out,
+        all(tool.functions or not takes(profile.tools, tool.kind) for tool in brief.tools.listed),
     )
 
 
@@ -137,8 +143,9 @@ class ResponsesTranslator:
     def request(self, history: Sequence[bytes]) -> Body:
         """The request; see `Translator.request`."""
         asked = self._asked()
-        own = ResponseFields(self._brief.profile).add_own(self._create.own)
-        self._left_out = [*asked.left_out, *own.left_out]
+        own, self._left_out = self._own(), asked.left_out
+        if own is not None:
+            self._left_out = [*asked.left_out, *own.left_out]
         if isinstance(self._answer, Repaired):
             self._answer.allowed = asked.allowed
         parts = [fragment for fragment in (*history, self.delta) if fragment]  # of some turns nothing is told
@@ -148,8 +155,14 @@ class ResponsesTranslator:
             )
         if asked.instructions is not None:
             parts.insert(0, asked.instructions)
-        body = [b",".join((asked.head, *own.members, b'"input":[')), b",".join(parts), b"]}"]
-        return Body("/responses", body, sum(map(len, history)), repeatable=self._is_harmless())
+        head = b",".join((asked.head, *(own.members if own is not None else ()), b'"input":['))
+        body = [head, b",".join(parts), b"]}"]
+        return Body("/responses", body, sum(map(len, history)), repeatable=asked.harmless)
+
+    def _own(self) -> ResponseFields | None:
+        """What belongs to this turn alone, where there is anything that an upstream could be told."""
+        own = self._create.own
+        return None if own.keys() <= OURS else ResponseFields(self._brief.profile).add_own(own)
 
     def _asked(self) -> _Asked:
         """What the request says beside its input: made once where the conversation changes nothing of it."""
@@ -157,11 +170,6 @@ class ResponsesTranslator:
         if brief.lasting:
             return _ask(brief)
         return brief.create.terms.made(f"responses {brief.model}", (brief.tools, brief.profile), lambda: _ask(brief))
-
-    def _is_harmless(self) -> bool:
-        """What runs inside the upstream (a hosted tool) may have happened although no answer came."""
-        kinds = self._profile.tools
-        return all(tool.functions or not ("*" in kinds or tool.kind in kinds) for tool in self._tools.listed)
 
     def feed(self, data: bytes) -> list[bytes]:
         """Events for what arrived; see `Translator.feed`. Nothing arrived where the answer has failed."""
