@@ -16,7 +16,7 @@ FLOOD_SECONDS ?= 60
 .PHONY: help venv test coverage test-real test-clients test-dist test-vllm test-metrics dist run config docs dashboards check-dashboards golden fuzz flood bench-peers lock audit format clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 venv: $(STAMP) ## Create .venv and install Loopline with its development tools
 

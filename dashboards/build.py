@@ -31,7 +31,9 @@ def files() -> Mapping[str, str]:
 
 def _table(page: Page) -> str:
     about = f"### {page.title}\n\n{page.description} (`dashboards/{page.name}.json`)\n\n"
-    return f"{about}| panel | what it shows |\n|---|---|\n" + "".join(f"| {panel.title} | {panel.description} |\n" for panel in page.panels())
+    return f"{about}| panel | what it shows |\n|---|---|\n" + "".join(
+        f"| {panel.title} | {panel.description} |\n" for panel in page.panels()
+    )
 
 
 def main() -> None:

@@ -137,7 +137,15 @@ def document(page: Page) -> str:
             place = models.GridPos(h=HEIGHT[panel.kind], w=panel.width, x=x, y=y + below)
             built.with_panel(_panel(panel).id(next(ids)).grid_pos(place))
         y += _height(row)
-    return JSONEncoder(sort_keys=True, indent=2).encode(built.build()) + "\n"
+    return JSONEncoder(sort_keys=True, indent=2).encode(_plain(built.build())) + "\n"
+
+
+def _plain(built: models.Dashboard) -> models.Dashboard:
+    """Without what the library says of every variable, and what @grafana/schema does not know."""
+    assert built.templating is not None
+    for variable in built.templating.list_val or ():
+        variable.auto = variable.auto_min = variable.auto_count = None
+    return built
 
 
 def _placed(row: Row) -> Iterator[tuple[Panel, int, int]]:
