@@ -49,7 +49,7 @@ async def _agent_loop(client: WireClient) -> None:
     assert turn.kind == "response.completed"
     turn = await client.says("more", previous_response_id=turn.id)
     outputs = [tool_output(call["call_id"], "rain") for call in first.calls]
-    fork = await client.turn(outputs, previous_response_id=first.id, tools=tools)
+    fork = await client.turn(outputs, previous_response_id=first.id, tools=tools, instructions="Be brief.")
     assert fork.kind == "response.completed"
 
 

@@ -23,7 +23,30 @@ from tests.metrics.prometheus import CONFIG, WHY_NOT, Prometheus, prometheus
 
 pytestmark = [pytest.mark.metrics, pytest.mark.timeout(90)]
 
+OUTCOMES = ("completed", "incomplete", "failed", "refused", "cancelled")
 VARIABLES = {"$__rate_interval": "1m", "$__range": "1m", "$instance": ".*", "$endpoint": ".*", "$model": ".*"}
+# What the load is there for; a counter that stays at 0 would answer every query, too.
+HAPPENED = (
+    *(f'loopline_turn_ended_total{{outcome="{outcome}"}}' for outcome in OUTCOMES),
+    *(f'loopline_turn_ended_total{{transport="{transport}"}}' for transport in ("websocket", "http")),
+    *(f'loopline_loop_stage_seconds_sum{{stage="{stage}"}}' for stage in ("client", "idle", "proxy", "upstream")),
+    *(f'loopline_turn_cancels_total{{by="{by}"}}' for by in ("request", "leaving")),
+    *(f'loopline_turn_tokens_total{{direction="{direction}"}}' for direction in ("input", "cached", "output")),
+    *(f'loopline_cache_hits_total{{cache="{cache}"}}' for cache in ("store", "catalog", "terms", "tools")),
+    "loopline_cache_misses_total",
+    "loopline_turn_warm_ups_total",
+    "loopline_turn_forks_total",
+    "loopline_turn_steers_total",
+    "loopline_turn_history_saved_bytes_total",
+    "loopline_translate_left_out_total",
+    'loopline_turn_errors_total{kind="upstream_closed"}',
+    'loopline_turn_errors_total{kind="parent_not_found"}',
+    'loopline_upstream_errors_total{kind="upstream_failed"}',
+    'loopline_limit_hits_total{limit="access.turns"}',
+    'loopline_passthrough_total{outcome="passed", status="4xx"}',
+    'loopline_http_unreadable_total{reason="malformed"}',
+    "loopline_session_ended_total",
+)
 _THRESHOLD = re.compile(r"(?:==|>=|>)\s*(?:\([^()]*\)|[\d.]+)")
 
 
@@ -45,6 +68,8 @@ async def test_every_query_of_every_panel_rule_and_alert_has_data(tmp_path: Path
         for _ in range(2):  # a rate needs what grows between two scrapes
             await everything(house)
             await scraped(prom, house)
+        missing = [expr for expr in HAPPENED if sum(await prom.numbers(expr)) <= 0]
+        assert not missing, "this did not happen under load"
         async with house.connect():  # what is open now
             rules = await prom.rules()
             assert {rule["type"] for rule in rules} == {"recording", "alerting"}

@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[2]
 RULES = (ROOT / "config" / "rules.yml").read_text(encoding="utf-8")
 ALERTS = (ROOT / "docs" / "alerts.md").read_text(encoding="utf-8")
 PAGES = pages()
+FILES = files()
 PANELS = [(page, panel) for page in PAGES for panel in page.panels()]
 PARTS = {"histogram": ("_bucket", "_sum", "_count"), "counter": ("",), "gauge": ("",)}
 SAMPLES = {family.name + part: family.name for family in FAMILIES for part in PARTS[family.type]}
@@ -37,19 +38,19 @@ def targets(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from panel.get("targets", ())
 
 
-@pytest.mark.parametrize("path", sorted(files()))
+@pytest.mark.parametrize("path", sorted(FILES))
 def test_a_committed_file_is_what_the_script_writes(path: str) -> None:
-    assert (ROOT / path).read_text(encoding="utf-8") == files()[path], "run `make dashboards`"
+    assert (ROOT / path).read_text(encoding="utf-8") == FILES[path], "run `make dashboards`"
 
 
 def test_there_is_no_file_that_the_script_does_not_write() -> None:
-    written = {Path(path).name for path in files() if path.endswith(".json")}
+    written = {Path(path).name for path in FILES if path.endswith(".json")}
     assert {path.name for path in (ROOT / "dashboards").glob("*.json")} == written
 
 
 @each_page
 def test_a_page_imports_without_edits(page: Page) -> None:
-    document = json.loads(files()[f"dashboards/{page.name}.json"])
+    document = json.loads(FILES[f"dashboards/{page.name}.json"])
     assert "__inputs" not in document
     assert "id" not in document
     source, *others = document["templating"]["list"]
@@ -67,7 +68,7 @@ def test_a_page_imports_without_edits(page: Page) -> None:
 @each_page
 def test_no_two_panels_of_a_page_overlap(page: Page) -> None:
     taken: set[tuple[int, int]] = set()
-    for panel in json.loads(files()[f"dashboards/{page.name}.json"])["panels"]:
+    for panel in json.loads(FILES[f"dashboards/{page.name}.json"])["panels"]:
         place = panel["gridPos"]
         assert place["x"] + place["w"] <= WIDTH
         cells = {(place["x"] + x, place["y"] + y) for x in range(place["w"]) for y in range(place["h"])}
