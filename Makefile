@@ -59,7 +59,7 @@ test-vllm: $(STAMP) ## Tests against vLLM: LOOPLINE_VLLM is a command that serve
 	$(BIN)/pytest -m vllm $(ARGS)
 
 test-metrics: $(STAMP) ## Queries of dashboards and alerts against a real Prometheus (Debian's package, on the path)
-	$(BIN)/pytest -m metrics $(ARGS)
+	$(BIN)/pytest -m metrics tests/metrics $(ARGS)
 
 $(FUZZES): $(STAMP)
 	@$(PIP) '.[dev,fuzz]'

@@ -9,7 +9,8 @@ _PARTS = "loopline_turn_part_seconds"
 _OURS = HERE + ', part!~"upstream|stall"'
 _ROUNDS = rate(f"{_STAGES}_count", where=HERE + ', stage="upstream"')
 _LOOP = HERE + ', stage!="idle"'
-_SOCKET_IN = rate("loopline_turn_bytes_total", where=HERE + ', transport="websocket", direction="in"')
+_SAVED_IN_ALL = f"sum (increase(loopline_turn_history_saved_bytes_total{{{HERE}}}[$__range]))"
+_SENT_IN_ALL = f'sum (increase(loopline_turn_bytes_total{{{HERE}, transport="websocket", direction="in"}}[$__range]))'
 _SAVED = rate("loopline_turn_history_saved_bytes_total")
 
 
@@ -126,9 +127,9 @@ def saved() -> Row:
         (
             Panel(
                 "What share of the history did clients not send?",
-                "Of the bytes that make up the requests of WebSocket clients: those that Loopline had kept.",
+                "Of the bytes of requests over WebSockets, history included: those that Loopline had kept.",
                 "percentunit",
-                (Query(f"{_SAVED} / ({_SAVED} + {_SOCKET_IN})", "saved"),),
+                (Query(f"{_SAVED_IN_ALL} / ({_SAVED_IN_ALL} + {_SENT_IN_ALL})", "saved"),),
                 "number",
                 width=4,
             ),
@@ -136,7 +137,7 @@ def saved() -> Row:
                 "How much was saved in this time?",
                 "Bytes of history sent upstream that no client had to send, over the time shown.",
                 "bytes",
-                (Query(f"sum (increase(loopline_turn_history_saved_bytes_total{{{HERE}}}[$__range]))", "saved"),),
+                (Query(_SAVED_IN_ALL, "saved"),),
                 "number",
                 width=4,
             ),
