@@ -13,10 +13,10 @@ ARGS   ?=
 FUZZ_SECONDS ?= 120
 FLOOD_SECONDS ?= 60
 
-.PHONY: help venv test coverage test-real test-clients test-dist test-vllm dist run config docs golden fuzz flood bench-peers lock audit format clean
+.PHONY: help venv test coverage test-real test-clients test-dist test-vllm test-metrics dist run config docs dashboards check-dashboards golden fuzz flood bench-peers lock audit format clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 venv: $(STAMP) ## Create .venv and install Loopline with its development tools
 
@@ -58,6 +58,9 @@ test-dist: $(STAMP) ## Build wheel and sdist, install the wheel into a new envir
 test-vllm: $(STAMP) ## Tests against vLLM: LOOPLINE_VLLM is a command that serves it on port {port}
 	$(BIN)/pytest -m vllm $(ARGS)
 
+test-metrics: $(STAMP) ## Queries of dashboards and alerts against a real Prometheus (Debian's package, on the path)
+	$(BIN)/pytest -m metrics tests/metrics $(ARGS)
+
 $(FUZZES): $(STAMP)
 	@$(PIP) '.[dev,fuzz]'
 	@touch $@
@@ -91,6 +94,12 @@ docs: $(STAMP) ## Write docs/settings.md, docs/errors.md, and the tables of docs
 dist: $(STAMP) ## Build the sdist, and from it the wheel, into dist/
 	rm -rf dist
 	$(BIN)/python -m build --outdir dist .
+
+dashboards: $(STAMP) ## Write dashboards/*.json, and the tables of docs/dashboards.md, from their pages
+	$(BIN)/python -m dashboards.build
+
+check-dashboards: ## Check dashboards/*.json against the types of @grafana/schema (needs node; asks registry.npmjs.org)
+	@node dashboards/check/check.mjs
 
 golden: $(STAMP) ## Write the golden corpus anew from what the code does now: read the diff
 	$(BIN)/python -m tests.golden.corpus

@@ -1,0 +1,1 @@
+"""Grafana dashboards: pages in Python, written as JSON by `make dashboards`."""
