@@ -12,8 +12,9 @@ PIP    := $(BIN)/pip --quiet --quiet --disable-pip-version-check install --edita
 ARGS   ?=
 FUZZ_SECONDS ?= 120
 FLOOD_SECONDS ?= 60
+SOAK_MINUTES ?= 30
 
-.PHONY: help venv test coverage test-real test-clients test-dist test-vllm dist run config docs golden fuzz flood bench-peers lock audit format clean
+.PHONY: help venv test coverage test-real test-clients test-dist test-vllm dist run config docs golden fuzz flood soak bench-peers lock audit format clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -67,6 +68,9 @@ fuzz: $(FUZZES) ## Fuzz requests, then streams, for FUZZ_SECONDS=120 each; findi
 
 flood: $(STAMP) ## Floods against a process, FLOOD_SECONDS=60 of each kind or a third: latency, memory, sessions
 	@$(BIN)/python -m tests.adversity.flood $(FLOOD_SECONDS)
+
+soak: $(STAMP) ## Clients of every habit for SOAK_MINUTES=30: memory, sockets and tasks come back; build/soak.json
+	@$(BIN)/python -m tests.soak.run $(SOAK_MINUTES)
 
 bench-peers: $(STAMP) ## Other gateways, bare relays and Loopline side by side; writes the table of docs/benchmarks.md
 	@$(BIN)/python -m tests.bench.peers docs/benchmarks.md $(ARGS)
