@@ -14,7 +14,7 @@ FUZZ_SECONDS ?= 120
 FLOOD_SECONDS ?= 60
 SOAK_MINUTES ?= 30
 
-.PHONY: help venv test coverage test-real test-clients test-dist test-vllm dist run config docs golden fuzz flood soak bench-peers lock audit format clean
+.PHONY: help venv test coverage test-real test-clients test-dist test-vllm dist run config docs golden fuzz flood soak bench budget check-budget bench-peers lock audit format clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -68,6 +68,15 @@ fuzz: $(FUZZES) ## Fuzz requests, then streams, for FUZZ_SECONDS=120 each; findi
 
 flood: $(STAMP) ## Floods against a process, FLOOD_SECONDS=60 of each kind or a third: latency, memory, sessions
 	@$(BIN)/python -m tests.adversity.flood $(FLOOD_SECONDS)
+
+bench: $(STAMP) ## Time each function of the hot path, as a table
+	$(BIN)/pytest -p no:xdist -q --benchmark-columns=min,median,ops --benchmark-sort=name tests/bench/micro.py $(ARGS)
+
+check-budget: $(STAMP) ## Hold each function of the hot path to its budget (tests/bench/budget.toml)
+	@$(BIN)/python -m tests.bench.budget check
+
+budget: $(STAMP) ## Write the budgets anew from what the functions take now: read the diff
+	@$(BIN)/python -m tests.bench.budget write
 
 soak: $(STAMP) ## Clients of every habit for SOAK_MINUTES=30: memory, sockets and tasks come back; build/soak.json
 	@$(BIN)/python -m tests.soak.run $(SOAK_MINUTES)

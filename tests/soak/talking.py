@@ -75,7 +75,7 @@ async def post(place: Place, given: Sequence[Event], **members: Any) -> Event:
             raise Unexpected(f"{answer.status}: {text[:300]}")
     place.seen["answers by HTTP"] += 1
     if members.get("stream"):
-        last = text.rpartition("\ndata: ")[2]
+        last = text.removesuffix("data: [DONE]\n\n").rpartition("\ndata: ")[2]
         found: Event = json.loads(last)
         if found["type"] != COMPLETED:
             raise Unexpected(f"a stream ended with {last[:300]}")
