@@ -12,7 +12,7 @@ from typing import Any
 
 from tests.conformance.schema import TERMINAL
 from tests.raw_socket import TEXT, frame, raw_socket
-from tests.soak.talking import BEARER, TOOLS, Place, Unexpected, ended, post, says, turn, words
+from tests.soak.talking import BEARER, INSTRUCTIONS, TOOLS, Place, Unexpected, ended, post, says, turn, words
 from tests.wire_client import Event, open_socket, tool_output, user
 
 Habit = Callable[[Place], Awaitable[None]]
@@ -33,7 +33,7 @@ async def chain(place: Place) -> None:
 
 async def agent(place: Place) -> None:
     """A warm-up with tools and instructions, then calls and what they return, as a coding agent does."""
-    settings: dict[str, Any] = {"tools": TOOLS, "instructions": words(place.dice, 20_000), "store": False}
+    settings: dict[str, Any] = {"tools": TOOLS, "instructions": place.dice.choice(INSTRUCTIONS), "store": False}
     async with open_socket(place.url) as client:
         event = await turn(client, place, [], generate=False, **settings)
         given = [user('[[loop 8 tool_1 {"city": "Paris"}]]')]

@@ -5,7 +5,7 @@
 Two processes, one for each dialect of the upstream, before one simulated upstream. The same clients come twice: to warm
 everything up, a tenth of MINUTES (at least one), after which all leave; then for MINUTES. When all have left again,
 sockets, file descriptors, threads, tasks, running turns and counted memory must be exactly what they were after the
-warm-up, resident memory at most `RSS_SHARE` above it, the bytes in caches at most `CACHE_SHARE`; and no client may
+warm-up, resident memory at most `RSS_SHARE` above it, the bytes in caches at most `CACHE_SHARE` and `CACHE_BYTES`; and no client may
 have seen what it must not see. Exit status 1 where a promise is broken, 130 after Ctrl-C.
 """
 
@@ -33,13 +33,15 @@ import aiohttp
 from tests.program import Program, loopline
 from tests.soak.gauges import Sample, cpu_s, peaks, sample, strayed
 from tests.soak.habits import HABITS
-from tests.soak.talking import Place
+from tests.soak.talking import Place, post
+from tests.wire_client import user
 
 CLIENTS = 24
 MOST_CPU = 0.55  # of one core, everything together: clients, upstream and both processes
-RSS_SHARE, CACHE_SHARE = 0.15, 0.15
+RSS_SHARE, CACHE_SHARE, CACHE_BYTES = 0.15, 0.15, 1_000_000
 EVERY_S = 5.0
 _SETTLE_S = 90.0
+_TTL_S = 20  # of both caches of conversations
 _MODEL = ("--ttft-s", "0.02", "--tokens-per-s", "400")
 # Stored responses and what is remembered of histories leave by age and for want of room many times in a run.
 _CONFIG = """
@@ -55,10 +57,10 @@ default = "simulated"
 history_bytes = 16000000
 [store]
 memory_bytes = 16000000
-ttl_s = 20
+ttl_s = {ttl_s}
 [prefix]
 memory_bytes = 8000000
-unstored_ttl_s = 20
+unstored_ttl_s = {ttl_s}
 [log]
 format = "json"
 level = "info"
@@ -145,24 +147,35 @@ def _tell(what: str, seconds: float, past_s: float, now: dict[str, Sample], shar
         print(line, flush=True)
 
 
+async def _glance(soak: Soak) -> None:
+    """One short visit to each process: what is too old leaves a cache when somebody looks into it."""
+    given = [user("[[say 1]]"), user("[[say 1]]")]
+    for program in soak.programs.values():
+        place = Place(program.url, soak.http, random.Random(0), Counter())
+        for store in (True, False):
+            await post(place, given, store=store)
+
+
 async def _rested(soak: Soak, before: dict[str, Sample] | None) -> dict[str, Sample]:
-    """Both processes with nobody there: as soon as they are what they were `before`, or are still; or after a while."""
-    until_s, last = time.perf_counter() + _SETTLE_S, dict[str, Sample]()
+    """Both processes with nobody there: as soon as they are what they were `before`, or after a while.
+
+    Without `before`, when everything has left the caches by its age and two looks see the same.
+    """
+    began_s, last = time.perf_counter(), dict[str, Sample]()
     while True:
-        now = await soak.look()
-        if before is None:
-            done = {name: each._replace(lag_s=0) for name, each in now.items()} == last
-            done = done and not any(each.sockets or each.running or each.cache_bytes > 1e6 for each in now.values())
-        else:
-            done = not _strayed(before, now)
-        if done or time.perf_counter() > until_s:
-            return now
-        last = {name: each._replace(lag_s=0) for name, each in now.items()}
         await asyncio.sleep(EVERY_S)
+        await _glance(soak)
+        now = await soak.look()
+        same = {name: each._replace(lag_s=0, turns=0, rss_mib=0) for name, each in now.items()}
+        past_s = time.perf_counter() - began_s
+        done = same == last and not any(each.sockets or each.running for each in now.values())
+        if past_s > _SETTLE_S or (past_s > _TTL_S + 2 * EVERY_S and (not _strayed(before, now) if before else done)):
+            return now
+        last = same
 
 
 def _strayed(before: dict[str, Sample], after: dict[str, Sample]) -> list[str]:
-    found = ((name, strayed(before[name], after[name], RSS_SHARE, CACHE_SHARE)) for name in before)
+    found = ((name, strayed(before[name], after[name], RSS_SHARE, CACHE_SHARE, CACHE_BYTES)) for name in before)
     return [f"{name}: {what}" for name, many in found for what in many]
 
 
@@ -177,7 +190,7 @@ async def _brought_up() -> AsyncIterator[Soak]:
         programs = {}
         for dialect in ("chat", "responses"):
             config = folder / f"{dialect}.toml"
-            config.write_text(_CONFIG.format(upstream=found[0], dialect=dialect))
+            config.write_text(_CONFIG.format(upstream=found[0], dialect=dialect, ttl_s=_TTL_S))
             state = {"XDG_STATE_HOME": str(folder / dialect)}
             programs[dialect] = await stack.enter_async_context(loopline("serve", "--config", str(config), env=state))
             await programs[dialect].prints("upstream")
@@ -188,6 +201,7 @@ async def _brought_up() -> AsyncIterator[Soak]:
 async def _soaked(seconds: float, warm_up_s: float) -> dict[str, Any]:
     """The whole run; what there is to say of it."""
     async with _brought_up() as soak:
+        await _glance(soak)
         fresh = await soak.look()
         await _visited(soak, warm_up_s, "warm-up")
         before = await _rested(soak, None)

@@ -18,6 +18,9 @@ BEARER = {"Authorization": "Bearer test"}
 COMPLETED = "response.completed"
 TOOLS = [{**function(f"tool_{number}"), "description": "What it does. " * 60} for number in range(8)]
 
+# A few, as agents have them; each is kept parsed for as long as there is room.
+INSTRUCTIONS = [f"You are agent {number}. " * 800 for number in range(6)]
+
 
 @dataclass(slots=True)
 class Place:
