@@ -83,8 +83,8 @@ async def sample(http: aiohttp.ClientSession, url: str, pid: int) -> Sample:
 def strayed(before: Sample, after: Sample, rss_share: float, cache_share: float, cache_bytes: int) -> list[str]:
     """What did not come back to where it was, each in words.
 
-    `rss_share` and `cache_share` are by how much memory and caches may be above what they were, `cache_bytes` is allowed
-    besides: what clients repeat is kept for as long as there is room for it.
+    `rss_share` and `cache_share` are by how much memory and caches may be above what they were. `cache_bytes` is
+    allowed besides: what clients repeat is kept for as long as there is room for it.
     """
     found = [
         f"{name} {getattr(after, name)}, was {getattr(before, name)}"

@@ -5,8 +5,8 @@
 Two processes, one for each dialect of the upstream, before one simulated upstream. The same clients come twice: to warm
 everything up, a tenth of MINUTES (at least one), after which all leave; then for MINUTES. When all have left again,
 sockets, file descriptors, threads, tasks, running turns and counted memory must be exactly what they were after the
-warm-up, resident memory at most `RSS_SHARE` above it, the bytes in caches at most `CACHE_SHARE` and `CACHE_BYTES`; and no client may
-have seen what it must not see. Exit status 1 where a promise is broken, 130 after Ctrl-C.
+warm-up, resident memory at most `RSS_SHARE` above it, the bytes in caches at most `CACHE_SHARE` and `CACHE_BYTES`. No
+client may have seen what it must not see. Exit status 1 where a promise is broken, 130 after Ctrl-C.
 """
 
 from __future__ import annotations
