@@ -14,7 +14,7 @@ FUZZ_SECONDS ?= 120
 FLOOD_SECONDS ?= 60
 SOAK_MINUTES ?= 30
 
-.PHONY: help venv test coverage test-real test-clients test-dist test-vllm dist run config docs golden fuzz flood soak bench budget check-budget bench-peers lock audit format clean
+.PHONY: help venv test coverage test-real test-clients test-dist test-vllm dist run config docs golden fuzz flood soak scale bench budget check-budget bench-peers lock audit format clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -68,6 +68,10 @@ fuzz: $(FUZZES) ## Fuzz requests, then streams, for FUZZ_SECONDS=120 each; findi
 
 flood: $(STAMP) ## Floods against a process, FLOOD_SECONDS=60 of each kind or a third: latency, memory, sessions
 	@$(BIN)/python -m tests.adversity.flood $(FLOOD_SECONDS)
+
+scale: $(STAMP) ## Sockets by the thousand: 1,000 that stream at once, 10,000 that are open and quiet
+	@ulimit -S -n "$$(ulimit -H -n)" && $(BIN)/python -m tests.soak.streams 1000
+	@ulimit -S -n "$$(ulimit -H -n)" && $(BIN)/loopline bench --scenes idle --sockets 10000
 
 bench: $(STAMP) ## Time each function of the hot path, as a table
 	$(BIN)/pytest -p no:xdist -q --benchmark-columns=min,median,ops --benchmark-sort=name tests/bench/micro.py $(ARGS)
