@@ -12,8 +12,9 @@ PIP    := $(BIN)/pip --quiet --quiet --disable-pip-version-check install --edita
 ARGS   ?=
 FUZZ_SECONDS ?= 120
 FLOOD_SECONDS ?= 60
+SOAK_MINUTES ?= 30
 
-.PHONY: help venv test coverage test-real test-clients test-dist test-vllm test-metrics dist run config docs dashboards check-dashboards golden fuzz flood bench-peers lock audit format clean
+.PHONY: help venv test coverage test-real test-clients test-dist test-vllm test-metrics dist run config docs dashboards check-dashboards golden fuzz flood soak scale bench budget check-budget bench-peers lock audit format clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -70,6 +71,22 @@ fuzz: $(FUZZES) ## Fuzz requests, then streams, for FUZZ_SECONDS=120 each; findi
 
 flood: $(STAMP) ## Floods against a process, FLOOD_SECONDS=60 of each kind or a third: latency, memory, sessions
 	@$(BIN)/python -m tests.adversity.flood $(FLOOD_SECONDS)
+
+scale: $(STAMP) ## Sockets by the thousand: 1,000 that stream at once, 10,000 that are open and quiet
+	@ulimit -S -n "$$(ulimit -H -n)" && $(BIN)/python -m tests.soak.streams 1000
+	@ulimit -S -n "$$(ulimit -H -n)" && $(BIN)/loopline bench --scenes idle --sockets 10000
+
+bench: $(STAMP) ## Time each function of the hot path, as a table
+	$(BIN)/pytest -p no:xdist -q --benchmark-columns=min,median,ops --benchmark-sort=name tests/bench/micro.py $(ARGS)
+
+check-budget: $(STAMP) ## Hold each function of the hot path to its budget (tests/bench/budget.toml)
+	@$(BIN)/python -m tests.bench.budget check
+
+budget: $(STAMP) ## Write the budgets anew from what the functions take now: read the diff
+	@$(BIN)/python -m tests.bench.budget write
+
+soak: $(STAMP) ## Clients of every habit for SOAK_MINUTES=30: memory, sockets and tasks come back; build/soak.json
+	@$(BIN)/python -m tests.soak.run $(SOAK_MINUTES)
 
 bench-peers: $(STAMP) ## Other gateways, bare relays and Loopline side by side; writes the table of docs/benchmarks.md
 	@$(BIN)/python -m tests.bench.peers docs/benchmarks.md $(ARGS)

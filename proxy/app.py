@@ -172,6 +172,7 @@ class Loopline:
         budget = self.gate.accounts.whole.budget
         self.metrics.watch_caches({name: cache for name, cache in caches.items() if isinstance(cache, Cache)})
         self.metrics.watch_endpoints(services.endpoints)
+        self.metrics.watch(families.TASKS, lambda: len(asyncio.all_tasks()))
         self.metrics.watch(families.MEMORY_USED, lambda: budget.used)
         self.metrics.watch(families.MEMORY_LIMIT, lambda: budget.limit)
         self.metrics.watch(families.LANES_OPEN, lambda: sum(session.lanes for session in self.sockets.sessions))

@@ -40,6 +40,7 @@ LOOP_LAG = Family(
     unit="seconds",
     bounds=SECONDS,
 )
+TASKS = Family("loopline_process_tasks", "gauge", "Tasks of the event loop that have not ended.")
 MEMORY_USED = Family(
     "loopline_memory_used_bytes",
     "gauge",

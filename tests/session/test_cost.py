@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
+from pathlib import Path
+from types import FrameType, MappingProxyType
 
 import pytest
 import xxhash
 
+import proxy
 from proxy.access.sealing import Sealer
 from proxy.session import prepared
 from proxy.session.outbox import Outbox
@@ -97,6 +100,42 @@ async def test_turn_50_costs_what_turn_5_costs(work: Counter[str]) -> None:
     assert per_turn[49]["items translated"] == DELTA_ITEMS + 1  # the delta, and the answer once
 
 
+@pytest.fixture
+def calls(work: Counter[str]) -> Iterator[Counter[str]]:
+    """The same counts, and with them every call of a function of ours, and every call of C that ours make."""
+    ours = f"{Path(proxy.__file__).parent}/"
+
+    def profile(frame: FrameType, event: str, arg: object) -> None:
+        if event in ("call", "c_call") and frame.f_code.co_filename.startswith(ours):
+            work["calls"] += 1
+
+    before = sys.getprofile()
+    sys.setprofile(profile)
+    yield work
+    sys.setprofile(before)
+
+
+@pytest.mark.parametrize("dialect", ["chat", "responses"])
+async def test_turn_1000_makes_the_calls_that_turn_10_makes(dialect: str, calls: Counter[str]) -> None:
+    endpoint = Endpoint("default", "http://upstream/v1", dialect=dialect)
+    answer = ANSWER if dialect == "chat" else REPLY
+    per_turn = await _costs(calls, turns=1000, endpoint=endpoint, answer=answer)
+
+    assert per_turn[999] == per_turn[9]
+
+
+@pytest.mark.parametrize("dialect", ["chat", "responses"])
+async def test_a_turn_after_16_mb_makes_the_calls_of_one_after_100_kb(dialect: str, calls: Counter[str]) -> None:
+    endpoint = Endpoint("default", "http://upstream/v1", dialect=dialect)
+    answer = ANSWER if dialect == "chat" else REPLY
+    costs = []
+    for size in (100_000, 16_000_000):
+        history = {"role": "user", "content": "x" * size}
+        costs.append(await _costs(calls, turns=4, endpoint=endpoint, answer=answer, first=[history]))
+
+    assert costs[0][3] == costs[1][3]
+
+
 @pytest.mark.parametrize("is_ready", [False, True])
 async def test_an_answer_that_arrives_in_one_read_leaves_in_one_write(is_ready: bool) -> None:
     socket = QueueSocket()
@@ -123,6 +162,7 @@ async def _costs(
     items: Sequence[object] = (),
     more: Mapping[str, object] = MappingProxyType({}),
     *,
+    first: Sequence[object] = (),
     is_ready: bool = False,
     ends: bytes = b"response.completed",
 ) -> list[dict[str, int]]:
@@ -140,7 +180,7 @@ async def _costs(
     for _ in range(turns):
         work.clear()
         socket.turn_over.clear()
-        socket.incoming.put_nowait(_create(parent, items, more))
+        socket.incoming.put_nowait(_create(parent, items if parent else [*first, *items], more))
         await socket.turn_over.wait()
         parent = _last_id(socket.written[-1])
         costs.append(dict(work))
@@ -191,6 +231,15 @@ THOUGHT: dict[str, object] = {
 THOUGHTFUL = (
     _event("output_item.done", output_index=0, item=THOUGHT),
     _event("completed", response={"id": "up", "status": "completed", "output": [THOUGHT]}),
+)
+
+
+MESSAGE: dict[str, object] = {
+    "type": "message", "id": "msg", "role": "assistant", "content": [{"type": "output_text", "text": "Hello"}],
+}  # fmt: skip
+REPLY = (
+    _event("output_item.done", output_index=0, item=MESSAGE),
+    _event("completed", response={"id": "up", "status": "completed", "output": [MESSAGE]}),
 )
 
 

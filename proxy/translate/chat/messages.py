@@ -15,6 +15,7 @@ from proxy.errors import Kind, LooplineError
 from proxy.models.profile import Chat
 from proxy.translate.chat.parts import ChatPart, announced, texts_and_media
 from proxy.translate.left_out import LeftOut
+from proxy.translate.pieces import separated
 from proxy.translate.tools.arguments import TOOL_OF_CALL
 from proxy.translate.tools.listed import Tools
 from proxy.translate.tools.outputs import TOOL_OF_OUTPUT
@@ -246,7 +247,7 @@ def join_messages(instructions: bytes | None, fragments: Sequence[bytes], profil
     start. Later ones are what `profile.late_system` says. Raises `LooplineError` (invalid_request) where there is no
     message.
     """
-    rest = [fragment for fragment in fragments if fragment]
+    rest = list(filter(None, fragments))
     role, texts = b"system", [] if instructions is None or instructions == b'""' else [instructions[1:-1]]
     while rest and _SYSTEM.match(rest[0]):
         first_role, found, after = _leading(rest[0])
@@ -261,9 +262,7 @@ def join_messages(instructions: bytes | None, fragments: Sequence[bytes], profil
         raise LooplineError(Kind.INVALID_REQUEST, "'input' holds nothing that a model could be told.", param="input")
     if profile.late_system == "user":
         messages[1:] = [_as_user(fragment) for fragment in messages[1:]]
-    separated = [b","] * (2 * len(messages) - 1)
-    separated[::2] = messages
-    return separated
+    return separated(messages)
 
 
 def _leading(fragment: bytes) -> tuple[bytes, list[bytes], bytes]:

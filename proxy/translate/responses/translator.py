@@ -19,6 +19,7 @@ from proxy.translate.base import STEERED, Body, Brief, Result
 from proxy.translate.failures import stream_error
 from proxy.translate.intake import Intake
 from proxy.translate.left_out import LeftOut
+from proxy.translate.pieces import separated
 from proxy.translate.responses.events import EVENT, RESPONSE, Event, Response, incomplete_details, read_usage
 from proxy.translate.responses.fields import OURS, ResponseFields
 from proxy.translate.responses.items import ItemShaper
@@ -148,7 +149,7 @@ class ResponsesTranslator:
             self._left_out = [*asked.left_out, *own.left_out]
         if isinstance(self._answer, Repaired):
             self._answer.allowed = asked.allowed
-        parts = [fragment for fragment in (*history, self.delta) if fragment]  # of some turns nothing is told
+        parts = list(filter(None, (*history, self.delta)))  # of some turns nothing is told
         if not parts and not self._create.terms.members.keys() & {"prompt", "instructions"}:
             raise LooplineError(
                 Kind.INVALID_REQUEST, "'input' holds nothing that a model could be told.", param="input"
@@ -156,7 +157,7 @@ class ResponsesTranslator:
         if asked.instructions is not None:
             parts.insert(0, asked.instructions)
         head = b",".join((asked.head, *(own.members if own is not None else ()), b'"input":['))
-        body = [head, b",".join(parts), b"]}"]
+        body = [head, *separated(parts), b"]}"]
         return Body("/responses", body, sum(map(len, history)), repeatable=asked.harmless)
 
     def _own(self) -> ResponseFields | None:
