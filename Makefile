@@ -7,13 +7,16 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 SERVES := $(VENV)/.serves
 FUZZES := $(VENV)/.fuzzes
+BROWSES := $(VENV)/.browses
+AXE    := build/browser/node_modules/axe-core/axe.min.js
+AXE_VERSION := 4.14.1
 # Errors are shown; that an index lacks a package, or that there is a newer pip, is not.
 PIP    := $(BIN)/pip --quiet --quiet --disable-pip-version-check install --editable
 ARGS   ?=
 FUZZ_SECONDS ?= 120
 FLOOD_SECONDS ?= 60
 
-.PHONY: help venv test coverage test-real test-clients test-dist test-vllm dist run config docs golden fuzz flood bench-peers lock audit format clean
+.PHONY: help venv test coverage test-real test-clients test-dist test-vllm test-browser dist run config docs golden fuzz flood bench-peers lock audit format clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -57,6 +60,16 @@ test-dist: $(STAMP) ## Build wheel and sdist, install the wheel into a new envir
 
 test-vllm: $(STAMP) ## Tests against vLLM: LOOPLINE_VLLM is a command that serves it on port {port}
 	$(BIN)/pytest -m vllm $(ARGS)
+
+$(BROWSES): $(STAMP)
+	@$(PIP) '.[dev,browser]'
+	@touch $@
+
+$(AXE):
+	@npm install --silent --no-save --no-audit --no-fund --ignore-scripts --prefix build/browser axe-core@$(AXE_VERSION)
+
+test-browser: $(BROWSES) $(AXE) ## The status page in the system's Chromium, or LOOPLINE_CHROMIUM; pictures in build/screenshots
+	$(BIN)/pytest -m browser $(ARGS)
 
 $(FUZZES): $(STAMP)
 	@$(PIP) '.[dev,fuzz]'
