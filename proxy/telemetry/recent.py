@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from typing import NamedTuple
 
+import msgspec
+
 from proxy.telemetry.observer import NoObserver, SessionRecord, Stages, TurnRecord
 
 TURNS = 64  # of a session
@@ -16,7 +18,7 @@ BY_HTTP = "http"  # the name under which all turns that no WebSocket carried are
 WINDOW_S = 60
 
 
-class Kept(NamedTuple):
+class Kept(msgspec.Struct, frozen=True, gc=False):
     """What is kept of one turn that has ended. Times as in `TurnRecord`; `began_s` is its `received_s`."""
 
     response: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import os
 import shutil
 from collections.abc import AsyncIterator
@@ -17,7 +18,7 @@ from playwright.async_api import Browser, Page, async_playwright, expect
 from proxy.tools.simulate import Options
 from tests.house import House, open_house
 from tests.integration.test_operations import scrape, value
-from tests.wire_client import function, tool_output
+from tests.wire_client import Event, function, tool_output, user
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(180)]
 
@@ -27,8 +28,8 @@ AXE = ROOT / "build" / "browser" / "node_modules" / "axe-core" / "axe.min.js"
 SIZES = {390: 844, 1280: 900}
 SERIOUS = ("serious", "critical")
 CHROMIUM = os.environ.get("LOOPLINE_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome") or ""
-OPTIONS = Options(ttft_s=0.04, tokens_per_s=400)
-TOOL_S = (0.03, 0.12, 0.06)
+OPTIONS = Options(ttft_s=0.03, tokens_per_s=300)
+TOOL_S = (0.05, 0.2, 0.1)
 
 
 @pytest.fixture
@@ -70,14 +71,18 @@ async def opened(
 
 
 async def agent(house: House, stop: asyncio.Event, tool_s: float) -> None:
-    """An agent whose tool takes `tool_s`, until told to stop."""
+    """An agent whose tool takes up to `tool_s`, until told to stop."""
     async with house.connect() as client:
-        last = await client.turn("go [[loop 1000 get_weather]]", tools=[function()])
-        while not stop.is_set():
-            await asyncio.sleep(tool_s)
-            outputs = [tool_output(call["call_id"], "mild " * 40) for call in last.calls]
-            last = await client.turn(outputs, previous_response_id=last.id, tools=[function()])
-        await stop.wait()
+        asks: list[Event] = [user("[[say 9]] [[call get_weather]]")]
+        parent: str | None = None
+        for tokens, part in itertools.cycle(itertools.product((30, 12, 45, 6), (1.0, 0.3, 0.6))):
+            last = await client.turn(asks, previous_response_id=parent, tools=[function()])
+            if stop.is_set():
+                break
+            await asyncio.sleep(tool_s * part)
+            parent = last.id
+            asks = [tool_output(call["call_id"], "mild " * 40) for call in last.calls]
+            asks.append(user(f"[[say {tokens}]] [[call get_weather]]"))
 
 
 @asynccontextmanager
