@@ -66,7 +66,6 @@ class StatusRoute:
         self._headers = {
             "Content-Security-Policy": policy,
             "Cross-Origin-Resource-Policy": "same-origin",
-            "Cross-Origin-Opener-Policy": "same-origin",
         }
 
     def routes(self) -> list[web.RouteDef]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import os
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from playwright.async_api import Browser, Page, async_playwright, expect
@@ -29,6 +28,7 @@ SIZES = {390: 844, 1280: 900}
 SERIOUS = ("serious", "critical")
 CHROMIUM = os.environ.get("LOOPLINE_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome") or ""
 OPTIONS = Options(ttft_s=0.03, tokens_per_s=300)
+Scheme = Literal["light", "dark"]
 TOOL_S = (0.05, 0.2, 0.1)
 
 
@@ -45,12 +45,12 @@ async def browser() -> AsyncIterator[Browser]:
 
 @asynccontextmanager
 async def opened(
-    browser: Browser, url: str, width: int = 1280, scheme: str = "light", **options: Any
+    browser: Browser, url: str, width: int = 1280, scheme: Scheme = "light", **options: Any
 ) -> AsyncIterator[tuple[Page, list[str]]]:
     """The page, and everything that the console and the policy complained of."""
     context = await browser.new_context(
         viewport={"width": width, "height": SIZES[width]},
-        color_scheme=scheme,  # type: ignore[arg-type]
+        color_scheme=scheme,
         reduced_motion="reduce",
         **options,
     )
@@ -112,12 +112,13 @@ async def axe(page: Page) -> list[str]:
 
 async def tile(page: Page, section: str, name: str) -> str:
     """A number of the page."""
-    return await page.locator(f"#{section} div[data-key='{name}'] dd").inner_text()
+    text: str = await page.locator(f"#{section} div[data-key='{name}'] dd").inner_text()
+    return text
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", list(SIZES))
-async def test_under_load_it_shows_a_loop_without_complaint(browser: Browser, width: int, scheme: str) -> None:
+async def test_under_load_it_shows_a_loop_without_complaint(browser: Browser, width: int, scheme: Scheme) -> None:
     assert AXE.is_file(), "make test-browser fetches axe-core"
     async with open_house("chat", options=OPTIONS) as house, load(house):
         await house.watcher.wait_for(lambda: len(house.watcher.turns) > 30, 30)
@@ -217,7 +218,4 @@ async def test_a_browser_gives_the_key_as_a_password(browser: Browser, tmp_path:
         async with opened(browser, house.root, http_credentials=credentials) as (page, complaints):
             await page.wait_for_selector("#ends dd")
             assert "version" in await page.locator("#process").inner_text()
-            assert [each for each in complaints if "401" not in each] == []
-        with contextlib.suppress(Exception):  # a page without content is an error to some versions
-            async with opened(browser, house.root) as (page, _):
-                assert await page.locator("#ends").count() == 0
+            assert complaints == []

@@ -2,7 +2,6 @@
 (() => {
   const EVERY_MS = 2000;
   const PARTS = ["parse", "queue", "chain", "prepare", "translate", "connect", "upstream", "stall", "store", "send"];
-  const BEFORE = PARTS.slice(0, 6);
   const STAGES = ["client", "proxy", "upstream"];
   const SVG = "http://www.w3.org/2000/svg";
   const WIDTH = 1000;
@@ -168,8 +167,7 @@
     const parts = turn.parts_s;
     const pause = turn.client_s !== null && turn.tools ? Math.max(0, turn.client_s - parts.stall) : 0;
     const after = parts.store + parts.send;
-    const before = turn.client_s === null
-      ? BEFORE.reduce((sum, part) => sum + parts[part], 0) : Math.max(0, turn.proxy_s - after);
+    const before = Math.max(0, turn.proxy_s - after);
     const made = [];
     let from = 0;
     for (const [name, length] of [
