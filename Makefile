@@ -8,8 +8,6 @@ STAMP  := $(VENV)/.installed
 SERVES := $(VENV)/.serves
 FUZZES := $(VENV)/.fuzzes
 BROWSES := $(VENV)/.browses
-AXE    := build/browser/node_modules/axe-core/axe.min.js
-AXE_VERSION := 4.14.1
 # Errors are shown; that an index lacks a package, or that there is a newer pip, is not.
 PIP    := $(BIN)/pip --quiet --quiet --disable-pip-version-check install --editable
 ARGS   ?=
@@ -65,10 +63,7 @@ $(BROWSES): $(STAMP)
 	@$(PIP) '.[dev,browser]'
 	@touch $@
 
-$(AXE):
-	@npm install --silent --no-save --no-audit --no-fund --ignore-scripts --prefix build/browser axe-core@$(AXE_VERSION)
-
-test-browser: $(BROWSES) $(AXE) ## The status page in the system's Chromium, or LOOPLINE_CHROMIUM; pictures in build/screenshots
+test-browser: $(BROWSES) ## The status page in the system's Chromium, or LOOPLINE_CHROMIUM; pictures in build/screenshots
 	$(BIN)/pytest -m browser $(ARGS)
 
 $(FUZZES): $(STAMP)
