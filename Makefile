@@ -7,6 +7,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 SERVES := $(VENV)/.serves
 FUZZES := $(VENV)/.fuzzes
+BROWSES := $(VENV)/.browses
 # Errors are shown; that an index lacks a package, or that there is a newer pip, is not.
 PIP    := $(BIN)/pip --quiet --quiet --disable-pip-version-check install --editable
 ARGS   ?=
@@ -14,7 +15,7 @@ FUZZ_SECONDS ?= 120
 FLOOD_SECONDS ?= 60
 SOAK_MINUTES ?= 30
 
-.PHONY: help venv test coverage test-real test-clients test-dist test-vllm test-metrics dist run config docs dashboards check-dashboards golden fuzz flood soak scale bench budget check-budget bench-peers lock audit format clean
+.PHONY: help venv test coverage test-real test-clients test-dist test-vllm test-metrics test-browser dist run config docs dashboards check-dashboards golden fuzz flood soak scale bench budget check-budget bench-peers lock audit format clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -61,6 +62,13 @@ test-vllm: $(STAMP) ## Tests against vLLM: LOOPLINE_VLLM is a command that serve
 
 test-metrics: $(STAMP) ## Queries of dashboards and alerts against a real Prometheus (Debian's package, on the path)
 	$(BIN)/pytest -m metrics tests/metrics $(ARGS)
+
+$(BROWSES): $(STAMP)
+	@$(PIP) '.[dev,browser]'
+	@touch $@
+
+test-browser: $(BROWSES) ## The status page in the system's Chromium, or LOOPLINE_CHROMIUM; pictures in build/screenshots
+	$(BIN)/pytest -m browser $(ARGS)
 
 $(FUZZES): $(STAMP)
 	@$(PIP) '.[dev,fuzz]'

@@ -25,6 +25,7 @@ from proxy.server.models import ModelsRoute
 from proxy.server.operations import OperationsRoute
 from proxy.server.passthrough import PassthroughRoute
 from proxy.server.responses import ResponsesRoute
+from proxy.server.status import Sources, StatusRoute
 from proxy.server.stored import StoredRoute
 from proxy.server.tls import Certificate
 from proxy.server.websocket import WebSocketRoute
@@ -33,7 +34,7 @@ from proxy.session.registry import Registry
 from proxy.session.services import Services
 from proxy.session.session import SessionLimits
 from proxy.session.tasks import Tasks
-from proxy.settings import Settings, is_loopback
+from proxy.settings import Settings, is_loopback, status_key
 from proxy.state_folder import load_secrets
 from proxy.telemetry import families
 from proxy.telemetry.caches import Cache
@@ -41,6 +42,7 @@ from proxy.telemetry.lag import LagSampler
 from proxy.telemetry.logging import Log, http_logger
 from proxy.telemetry.metrics import Metrics
 from proxy.telemetry.observer import Observer, Observers
+from proxy.telemetry.recent import Recent
 from proxy.upstream.http import Http1Client
 from proxy.upstream.relay import Relay
 from proxy.wire.client_events import Limits as RequestLimits
@@ -109,7 +111,9 @@ class Loopline:
     async def _start(self, stack: AsyncExitStack) -> None:
         settings = self.settings
         self.metrics = Metrics(__version__)
-        observer = Observers((self.metrics, Log(), *self._traces(stack), *self._observers))
+        self.recent = Recent()
+        shown = () if settings.server.status == "off" else (self.recent,)
+        observer = Observers((self.metrics, Log(), *shown, *self._traces(stack), *self._observers))
         secrets = load_secrets(settings, os.environ)
         self.keys = load_keys(settings)
         for warning in secrets.warnings:
@@ -137,7 +141,8 @@ class Loopline:
             watching = self.tasks.spawn(_follow(self.keys, self.backgrounds), "follow the file of keys")
             stack.callback(watching.cancel)
         self._watch(services)
-        stack.callback(LagSampler(self.metrics.loop_lag).stop)
+        self.lag = LagSampler(self.metrics.loop_lag)
+        stack.callback(self.lag.stop)
         runner = Runner(
             app,
             observer,
@@ -160,8 +165,8 @@ class Loopline:
             await self._start_admin(stack, observer)
         self.operations.ready = True
 
-    def _watch(self, services: Services) -> None:
-        """What metrics look at when somebody asks for them."""
+    def _caches(self, services: Services) -> dict[str, Cache]:
+        """The caches that report, by name."""
         caches = {
             "store": services.store,
             "catalog": services.catalogs,
@@ -169,13 +174,36 @@ class Loopline:
             "tools": services.tools,
             **(services.known.caches() if services.known is not None else {}),
         }
+        return {name: cache for name, cache in caches.items() if isinstance(cache, Cache)}
+
+    def _watch(self, services: Services) -> None:
+        """What metrics look at when somebody asks for them."""
         budget = self.gate.accounts.whole.budget
-        self.metrics.watch_caches({name: cache for name, cache in caches.items() if isinstance(cache, Cache)})
+        self.metrics.watch_caches(self._caches(services))
         self.metrics.watch_endpoints(services.endpoints)
         self.metrics.watch(families.TASKS, lambda: len(asyncio.all_tasks()))
         self.metrics.watch(families.MEMORY_USED, lambda: budget.used)
         self.metrics.watch(families.MEMORY_LIMIT, lambda: budget.limit)
-        self.metrics.watch(families.LANES_OPEN, lambda: sum(session.lanes for session in self.sockets.sessions))
+        self.metrics.watch(families.LANES_OPEN, self._lanes)
+
+    def _lanes(self) -> int:
+        """Lanes of the sockets that are open now."""
+        return sum(session.lanes for session in self.sockets.sessions)
+
+    def _status(self, services: Services, door: Door) -> StatusRoute:
+        sources = Sources(
+            __version__,
+            services.clock,
+            services.wall,
+            self.recent,
+            sessions=lambda: self.sockets.sessions,
+            totals=lambda: {**self.metrics.totals(), "lanes_open": self._lanes()},
+            endpoints=self._endpoints,
+            caches=self._caches(services),
+            budget=self.gate.accounts.whole.budget,
+            lag=lambda: self.lag.latest,
+        )
+        return StatusRoute(sources, door.check_page, status_key(self.settings, os.environ))
 
     def _endpoints(self) -> list[dict[str, object]]:
         """What is known of the upstreams."""
@@ -273,6 +301,7 @@ class Loopline:
         app.router.add_get("/v1/models", models.handle_list)
         app.router.add_get("/v1/models/{name:.+}", models.handle_one)
         app.router.add_get("/healthz", self.operations.health)
+        self.status = self._status(services, door)
         if not settings.server.admin_port:
             self._add_operations(app)
         return app
@@ -286,6 +315,8 @@ class Loopline:
         self.operations.tells_endpoints = bool(server.admin_port) or not exposed
         if self.operations.tells_endpoints:
             app.router.add_get("/metrics", self.operations.metrics)
+        if server.status == "key" or (server.status == "auto" and self.operations.tells_endpoints):
+            app.router.add_routes(self.status.routes())
 
     async def _start_admin(self, stack: AsyncExitStack, observer: Observer) -> None:
         app = web.Application(middlewares=[answer_errors])

@@ -173,6 +173,11 @@ class Session:
         return len(self._lanes)
 
     @property
+    def lanes_used(self) -> tuple[Lane, ...]:
+        """Its lanes, in the order in which they were first used; to be looked at, not touched."""
+        return tuple(self._lanes)
+
+    @property
     def idle(self) -> bool:
         """Does nothing run?"""
         return self._resting.is_set()

@@ -31,6 +31,7 @@ from proxy.settings.reading import (
     read,
     sealing_keys,
     sealing_source,
+    status_key,
     tenant_secret,
     tracing_headers,
 )
@@ -66,6 +67,7 @@ __all__ = [
     "read",
     "sealing_keys",
     "sealing_source",
+    "status_key",
     "tenant_secret",
     "tracing_headers",
 ]

@@ -40,6 +40,8 @@ _SHOWN_IF: Mapping[str, str] = {
     "endpoints[0].query": r"\{\}",
     "endpoints[0].proxy": r"[^@?#]*",
     "server.tls_key": _PATH,
+    "server.status_key_env": _VARIABLE,
+    "server.status_key_file": _PATH,
     "access.keys_file": _PATH,
     "reasoning.keys_env": _VARIABLE,
     "reasoning.keys_file": _PATH,

@@ -51,7 +51,18 @@ class Server(Section):
     )
     port: Port = Field(8780, description="Port for clients. 0 takes any free port.")
     admin_host: Host = Field("127.0.0.1", description="Address of `admin_port`. Beyond loopback it needs `insecure`.")
-    admin_port: Port = Field(0, description="Port for /readyz and /metrics. 0 leaves them on the client port.")
+    admin_port: Port = Field(0, description="Port for /readyz, /metrics and /status. 0 leaves them on the client port.")
+    status: Literal["auto", "off", "key"] = Field(
+        "auto",
+        description="Page /status (docs/status.md). auto: wherever /metrics is served; key: asks for the key of "
+        "status_key_env or status_key_file, on any port.",
+    )
+    status_key_env: EnvName = Field(
+        "",
+        repr=False,
+        description="Environment variable that holds the key of /status; with _FILE appended, the key's file.",
+    )
+    status_key_file: Text = Field("", repr=False, description="File that holds that key, 16 characters or more.")
     insecure: bool = Field(
         False, description="Listen beyond loopback without client keys: whoever reaches the port uses the upstream."
     )
@@ -367,6 +378,7 @@ class Settings(BaseSettings):
         other_half = ("server.tls_cert", "server.tls_key")
         exposed, admin_exposed = (not (server.insecure or is_loopback(at)) for at in (server.host, server.admin_host))
         exposed = exposed and not self.access.keys_file
+        keyless = server.status == "key" and not (server.status_key_env or server.status_key_file)
         too_small = 0 < limits.memory_bytes < hard
         for broken, key, needs, other in (
             (hard <= soft, "limits.frame_hard_bytes", "it must exceed", "limits.frame_bytes"),
@@ -375,6 +387,7 @@ class Settings(BaseSettings):
             (half_tls, other_half[not server.tls_key], "TLS needs it beside", other_half[bool(server.tls_key)]),
             (exposed, "server.host", _EXPOSED, ""),
             (too_small, "limits.memory_bytes", "it must not be below", "limits.frame_hard_bytes"),
+            (keyless, "server.status", "it needs a key in", "server.status_key_file"),
             (admin and admin_exposed, "server.admin_host", _ADMIN_EXPOSED, ""),
         ):
             if broken:

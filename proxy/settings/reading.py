@@ -22,6 +22,7 @@ from proxy.settings.keys import BadKeys, parse_keys, parse_secret
 from proxy.settings.model import CONFLICT, Endpoint, Settings
 
 T = TypeVar("T")
+_SHORTEST_KEY = 16  # of /status, which nothing keeps from being guessed at
 
 
 class BadSetting(Exception):
@@ -75,6 +76,7 @@ def read(config: Path | None, flags: Mapping[str, object], environ: Mapping[str,
     sealing_keys(settings, environ)
     tenant_secret(settings, environ)
     tracing_headers(settings, environ)
+    status_key(settings, environ)
     return Loaded(settings, {key: value.origin for key, value in found.items()})
 
 
@@ -131,6 +133,20 @@ def tracing_headers(settings: Settings, environ: Mapping[str, str]) -> Mapping[s
     tracing = settings.tracing
     secret = _secret("tracing.headers", tracing.headers_env, tracing.headers_file, environ)
     return {} if secret is None else _parsed(secret, "headers", parse_headers)
+
+
+def status_key(settings: Settings, environ: Mapping[str, str]) -> str | None:
+    """The key that /status asks for, or None where it asks for none. Raises `BadSetting`, which shows no key."""
+    server = settings.server
+    if server.status != "key":
+        return None
+    secret = _secret("server.status_key", server.status_key_env, server.status_key_file, environ)
+    if secret is None:
+        return None
+    key = _clean_key(secret.text, secret.key, secret.shown)
+    if len(key) < _SHORTEST_KEY:
+        raise BadSetting(f"{secret.key}: the key in {secret.shown} has fewer than {_SHORTEST_KEY} characters")
+    return key
 
 
 def _parsed(secret: Secret, what: str, parse: Callable[[str], T]) -> T:
@@ -221,6 +237,7 @@ class _Environment(EnvSettingsSource):
     def refuse_unknown(self, settings: Settings) -> None:
         """Raise `BadSetting` for a name with our prefix that is no setting and holds no secret that one names."""
         named = (
+            settings.server.status_key_env,
             *(settings.endpoint.api_key_env, settings.reasoning.keys_env, settings.state.tenant_secret_env),
             settings.tracing.headers_env,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 
 from proxy.telemetry.numbers import Histogram
 
@@ -11,10 +12,14 @@ _EVERY_S = 1.0
 
 
 class LagSampler:
-    """Sets a timer once a second and notes how late it fires; `stop` ends it. Start it inside the loop."""
+    """Sets a timer once a second and notes how late it fires; `stop` ends it. Start it inside the loop.
+
+    `latest` are the last minute's, in seconds.
+    """
 
     def __init__(self, lag: Histogram) -> None:
         self._lag = lag
+        self.latest: deque[float] = deque(maxlen=60)
         self._set()
 
     def stop(self) -> None:
@@ -26,5 +31,7 @@ class LagSampler:
         self._timer = asyncio.get_running_loop().call_later(_EVERY_S, self._fired)
 
     def _fired(self) -> None:
-        self._lag.observe(max(0.0, time.monotonic() - self._due_s))
+        late_s = max(0.0, time.monotonic() - self._due_s)
+        self._lag.observe(late_s)
+        self.latest.append(late_s)
         self._set()

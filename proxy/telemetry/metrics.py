@@ -31,6 +31,7 @@ _DOWN = frozenset(
 )
 _DOWN_FOR_S = 30.0
 _ANSWERED = ("completed", "incomplete")
+_OUTCOMES = (*_ANSWERED, "failed", "refused", "cancelled")
 
 
 class Loaded(Protocol):
@@ -45,8 +46,7 @@ class _Same:
 
     def __init__(self, metrics: Metrics, transport: str, dialect: str, endpoint: str, model: str) -> None:
         self.ended = {
-            outcome: metrics.turns.child(transport, dialect, endpoint, model, outcome)
-            for outcome in ("completed", "incomplete", "failed", "refused", "cancelled")
+            outcome: metrics.turns.child(transport, dialect, endpoint, model, outcome) for outcome in _OUTCOMES
         }
         self.first_token = metrics.first_token.child(endpoint, model)
         self.interval = metrics.interval.child(endpoint, model)
@@ -144,6 +144,28 @@ class Metrics:
     def watch(self, family: Family, read: Callable[[], float]) -> None:
         """Report a family that is one number."""
         self.exposition.sample(family, lambda: [((), read())])
+
+    def totals(self) -> dict[str, object]:
+        """Sums over labels, for people to read beside what is exposed; the members are those of the status page."""
+        tokens_in, tokens_cached, tokens_out = (_sum(self.tokens, -1, each) for each in ("input", "cached", "output"))
+        bytes_in, bytes_out = (_sum(self.bytes, -1, each) for each in ("in", "out"))
+        stages = {"client": self._client, "idle": self._idle, "proxy": self._proxy, "upstream": self._upstream}
+        return {
+            "sessions_open": int(self._sessions_open.value),
+            "sessions_ended": _sum(self._sessions),
+            "turns_running": int(self._running.value),
+            "turns": {outcome: _sum(self.turns, -1, outcome) for outcome in _OUTCOMES},
+            "errors": {kind: int(each.value) for (kind,), each in self._errors.children.items()},
+            "forks": int(self._forks.value),
+            "steers": int(self._steers.value),
+            "tokens_in": tokens_in,
+            "tokens_cached": tokens_cached,
+            "tokens_out": tokens_out,
+            "bytes_in": bytes_in,
+            "bytes_out": bytes_out,
+            "bytes_history_saved": int(self._saved.value),
+            "loop_s": {stage: each.sum for stage, each in stages.items()},
+        }
 
     def health(self, endpoint: str) -> tuple[str, str]:
         """How the endpoint's last attempt went: `up`, `down` or `unknown`, and the kind of failure.
@@ -278,3 +300,8 @@ class Metrics:
 def _close_label(code: int | None) -> str:
     # A client may send any code from 3000 to 4999: those are one label.
     return str(code) if code is not None and 1000 <= code <= 1015 else f.OTHER
+
+
+def _sum(numbers: Numbers, at: int = 0, label: str = "") -> int:
+    """All children's values, or those of the children whose label at `at` is this one."""
+    return int(sum(each.value for labels, each in numbers.children.items() if not label or labels[at] == label))

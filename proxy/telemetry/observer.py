@@ -147,14 +147,19 @@ class TurnRecord:
 
     def loop(self, stages: Stages) -> Loop:
         """The client's, the proxy's and the upstream's part of this round of the loop."""
-        upstream, client = stages[6], stages[7]
-        proxy = sum(stages) - upstream - client
-        if self.previous_end_s is None:
-            return Loop(None, proxy, upstream)
-        paused_s = self.received_s - self.previous_end_s
-        if paused_s >= 0:
-            return Loop(client + paused_s, proxy, upstream)
-        return Loop(client, max(0.0, proxy + paused_s), upstream)
+        return loop_of(stages, self.received_s, self.previous_end_s)
+
+
+def loop_of(stages: Stages, received_s: float, previous_end_s: float | None) -> Loop:
+    """A round of the loop from a turn's stages, its arrival, and the end of the lane's turn before it, if any."""
+    upstream, client = stages[6], stages[7]
+    proxy = sum(stages) - upstream - client
+    if previous_end_s is None:
+        return Loop(None, proxy, upstream)
+    paused_s = received_s - previous_end_s
+    if paused_s >= 0:
+        return Loop(client + paused_s, proxy, upstream)
+    return Loop(client, max(0.0, proxy + paused_s), upstream)
 
 
 @dataclass(slots=True)

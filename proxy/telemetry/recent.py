@@ -1,0 +1,159 @@
+"""The latest turns of each session, and the last minute's throughput: what /status shows beside counters.
+
+An `Observer` that keeps no record: of each turn it keeps numbers and names, in plain deques of fixed length.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from typing import NamedTuple
+
+import msgspec
+
+from proxy.telemetry.observer import NoObserver, SessionRecord, Stages, TurnRecord
+
+TURNS = 64  # of a session
+SESSIONS = 200  # of which turns are kept, those of the latest turns
+BY_HTTP = "http"  # the name under which all turns that no WebSocket carried are kept
+WINDOW_S = 60
+
+
+class Kept(msgspec.Struct, frozen=True, gc=False):
+    """What is kept of one turn that has ended. Times as in `TurnRecord`; `began_s` is its `received_s`."""
+
+    response: str
+    model: str
+    endpoint: str
+    outcome: str
+    error: str
+    began_s: float
+    previous_end_s: float | None
+    answers_calls: bool
+    first_output_s: float | None
+    stages: Stages
+    tokens_in: int
+    tokens_cached: int
+    tokens_out: int
+    bytes_in: int
+    bytes_out: int
+    bytes_history: int
+
+
+class Second:
+    """What ended within one second."""
+
+    __slots__ = ("bytes_in", "bytes_out", "number", "tokens_in", "tokens_out", "turns")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.turns = self.tokens_in = self.tokens_out = self.bytes_in = self.bytes_out = 0
+
+
+class Rates(NamedTuple):
+    """Per second, over the last `seconds`. Counted when a turn ends, all of its tokens and bytes at once."""
+
+    seconds: int
+    turns: float
+    tokens_in: float
+    tokens_out: float
+    bytes_in: float
+    bytes_out: float
+
+
+class Ended(NamedTuple):
+    """A session that is over, while its turns are still kept. `ended_s` is monotonic seconds."""
+
+    id: str
+    client: str
+    opened_s: float
+    ended_s: float
+    turns: int
+    close_code: int | None
+
+
+class Recent(NoObserver):
+    """Told of every turn; costs it some two microseconds. `sessions` has the session of the latest turn last."""
+
+    def __init__(self) -> None:
+        self._rings: OrderedDict[str, deque[Kept]] = OrderedDict()
+        self._ended: dict[str, Ended] = {}
+        self._seconds: deque[Second] = deque(maxlen=WINDOW_S)
+        self._second = Second(-1)
+
+    def turn_ended(self, record: TurnRecord) -> None:
+        session = record.session or BY_HTTP
+        ring = self._rings.get(session)
+        if ring is None:
+            ring = self._ring(session)
+        else:
+            self._rings.move_to_end(session)
+        ended_s = record.ended_s or record.received_s
+        ring.append(
+            Kept(
+                record.response,
+                record.model,
+                record.endpoint,
+                record.outcome,
+                record.error,
+                record.received_s,
+                record.previous_end_s,
+                record.answers_calls,
+                record.first_output_s,
+                record.stages(ended_s),
+                record.tokens_in,
+                record.tokens_cached,
+                record.tokens_out,
+                record.bytes_in,
+                record.bytes_out,
+                record.bytes_history,
+            )
+        )
+        second = self._second
+        if second.number != int(ended_s):
+            second = self._second = Second(int(ended_s))
+            self._seconds.append(second)
+        second.turns += 1
+        second.tokens_in += record.tokens_in
+        second.tokens_out += record.tokens_out
+        second.bytes_in += record.bytes_in
+        second.bytes_out += record.bytes_out
+
+    def session_ended(self, record: SessionRecord) -> None:
+        if record.id in self._rings:
+            ended_s = record.ended_s or record.opened_s
+            self._ended[record.id] = Ended(
+                record.id, record.client, record.opened_s, ended_s, record.turns, record.close_code
+            )
+
+    def turns(self, session: str) -> tuple[Kept, ...]:
+        """The session's latest turns, oldest first."""
+        return tuple(self._rings.get(session, ()))
+
+    def ended(self) -> tuple[Ended, ...]:
+        """Sessions that are over and of which turns are kept, newest first."""
+        return tuple(sorted(self._ended.values(), key=lambda each: each.opened_s, reverse=True))
+
+    def rates(self, now: float, seconds: int) -> Rates:
+        """Of the whole seconds before `now` (monotonic), `seconds` of them, at most `WINDOW_S - 1`."""
+        last = int(now)
+        counted = [each for each in self._seconds if last - seconds <= each.number < last]
+        return Rates(
+            seconds,
+            *(
+                sum(getattr(each, name) for each in counted) / seconds
+                for name in ("turns", "tokens_in", "tokens_out", "bytes_in", "bytes_out")
+            ),
+        )
+
+    def by_second(self, now: float) -> list[int]:
+        """How many turns ended in each of the last `WINDOW_S - 1` whole seconds, oldest first."""
+        last = int(now)
+        counts = {each.number: each.turns for each in self._seconds}
+        return [counts.get(number, 0) for number in range(last - WINDOW_S + 1, last)]
+
+    def _ring(self, session: str) -> deque[Kept]:
+        ring = self._rings[session] = deque(maxlen=TURNS)
+        if len(self._rings) > SESSIONS:
+            gone, _ = self._rings.popitem(last=False)
+            self._ended.pop(gone, None)
+        return ring
