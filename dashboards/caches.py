@@ -104,7 +104,7 @@ def process() -> Row:
                 "process has too much to do.",
                 "s",
                 percentiles("loopline_process_loop_lag_seconds", HERE),
-                width=6,
+                width=8,
             ),
             Panel(
                 "How busy is the process?",
@@ -116,7 +116,15 @@ def process() -> Row:
                         "{{instance}}",
                     ),
                 ),
-                width=6,
+                width=8,
+            ),
+            Panel(
+                "Do tasks end?",
+                "Tasks of the event loop: a few for the process, one a WebSocket, one a running turn. A line that only "
+                "rises is a leak.",
+                "short",
+                (Query(f"loopline_process_tasks{{{HERE}}}", "{{instance}}"),),
+                width=8,
             ),
             Panel(
                 "How many file descriptors are left?",
@@ -128,7 +136,7 @@ def process() -> Row:
                         "{{instance}}",
                     ),
                 ),
-                width=6,
+                width=12,
                 maximum=1,
             ),
             Panel(
@@ -137,7 +145,7 @@ def process() -> Row:
                 "short",
                 (Query(f"sum (increase(loopline_process_crashes_total{{{HERE}}}[$__range]))", "errors"),),
                 "number",
-                width=6,
+                width=12,
             ),
         ),
     )

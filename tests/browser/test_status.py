@@ -129,7 +129,9 @@ async def tile(page: Page, section: str, name: str) -> str:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", list(SIZES))
-async def test_under_load_it_shows_a_loop_without_complaint(browser: Browser, width: int, scheme: Scheme, axe_core: str) -> None:
+async def test_under_load_it_shows_a_loop_without_complaint(
+    browser: Browser, width: int, scheme: Scheme, axe_core: str
+) -> None:
     async with open_house("chat", options=OPTIONS) as house, load(house):
         await house.watcher.wait_for(lambda: len(house.watcher.turns) > 30, 30)
         async with opened(browser, house.root, width, scheme) as (page, complaints):
