@@ -21,6 +21,7 @@ from proxy.server.inflating import Inflating, TooFar
 from proxy.session.registry import Registry
 from proxy.session.services import Caller, Services
 from proxy.session.session import Session, SessionLimits
+from proxy.session.signal import Signal
 from proxy.wire.frame_watch import Content, FrameWatch
 from proxy.wire.frames import close_frame
 from proxy.wire.message_inflater import NotDeflated
@@ -237,7 +238,7 @@ class _AiohttpSocket:
         self._inflating = inflating
         self._sent_code: int | None = None
         self._given_up = False  # are further messages not to be looked at?
-        self._told = asyncio.Event()  # why the socket is closed
+        self._told = Signal()  # why the socket is closed
         self._lingering: asyncio.Event | None = None  # set once the client has closed its side
 
     async def receive(self) -> bytes | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -56,7 +55,7 @@ class Lane:
     running: RunningTurn | None = None
     turn: Turn | None = None
     follower: Subscriber | None = None
-    queue: deque[Request] = field(default_factory=deque)
+    queue: list[Request] = field(default_factory=list)
     steers: list[Steer] = field(default_factory=list)
     owed: tuple[Steer, ...] = ()
     owed_by: str = ""
@@ -108,7 +107,7 @@ class Lanes:
         self._max_running = max_running
         self._waiting = waiting
         self._lanes: dict[str | None, Lane] = {}
-        self._ready: deque[Lane] = deque()
+        self._ready: list[Lane] = []
         self._holding = Holding()
         self._held = held or Held(Budget())
         self.running = 0
@@ -175,9 +174,9 @@ class Lanes:
         """
         if self.running >= self._max_running or not self._ready:
             return None
-        lane = self._ready.popleft()
+        lane = self._ready.pop(0)
         lane.moved(Happened.ROOM)
-        request = lane.queue.popleft()
+        request = lane.queue.pop(0)
         self._release(request)
         self.running += 1
         return lane, request

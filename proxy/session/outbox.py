@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from typing import Any, Protocol
 
@@ -71,7 +70,7 @@ class Outbox:
         self._make_room = make_room
         self._spawn = spawn
         self._held = held or Held(Budget())
-        self._pieces: deque[bytes] = deque()
+        self._pieces: list[bytes] = []  # few: each is large
         self._writing: asyncio.Task[None] | None = None
 
     def send(self, events: Sequence[bytes], stream_id: str | None = None) -> None:
@@ -113,7 +112,7 @@ class Outbox:
             elif self._socket.congested:
                 await self._make_room()
             else:
-                piece = self._pieces.popleft()
+                piece = self._pieces.pop(0)
                 self._held.grow(-len(piece))
                 self._socket.write(piece)
         self._writing = None

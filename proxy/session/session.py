@@ -19,6 +19,7 @@ from proxy.session.lanes import Lane, Lanes, Request, read_name
 from proxy.session.outbox import Outbox, Socket
 from proxy.session.registry import Registry
 from proxy.session.services import Caller, Services
+from proxy.session.signal import Signal
 from proxy.session.state import Action, Waiting
 from proxy.session.steers import Steers
 from proxy.session.turn import Turn
@@ -87,9 +88,8 @@ class Session:
         self._answered = False  # did the reader itself write since the last message?
         self._refusing: LooplineError | None = None  # what creates get once the socket is to be closed
         self._leaving: LooplineError | None = None  # what they will get from the moment on when nothing runs
-        self._resting = asyncio.Event()  # set while nothing runs
-        self._resting.set()
-        self._rested = asyncio.Event()  # set once something has run and been the last
+        self._resting = Signal(is_set=True)  # while nothing runs
+        self._rested = Signal()  # set once something has run and been the last
         self._keepalive: asyncio.TimerHandle | None = None
         self.tells_timing = caller.headers.get(_TIMING_HEADER, "").lower() == "true"
         self.record = SessionRecord(id="sess_" + secrets.token_hex(8), opened_s=services.clock(), client=caller.address)

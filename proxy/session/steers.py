@@ -96,7 +96,7 @@ class Steers:
         else:
             following = steering.successor(lane.turn.create, node, steers)
             lane.steered = node
-            lane.queue.appendleft(Request(following, following.size, now, steers=steers, successor=True))
+            lane.queue.insert(0, Request(following, following.size, now, steers=steers, successor=True))
 
     def joined(self, lane: Lane, request: Request) -> Request:
         """A request that is about to start, with the steers that waited for it."""

@@ -21,7 +21,8 @@ class MessageInflater:
     """The messages of one socket, in order: each may refer to those before it."""
 
     def __init__(self) -> None:
-        self._start()
+        self._made: zlib._Decompress | None = None  # 7 kB that a socket which sends nothing compressed never needs
+        self._fresh = True
 
     def feed(self, message: bytes) -> Iterator[bytes]:
         """What a message inflates to, in pieces of at most `PIECE_BYTES`; whoever takes them may wait in between, and
@@ -54,9 +55,14 @@ class MessageInflater:
         if self._machine.eof:
             self._start()
 
+    @property
+    def _machine(self) -> zlib._Decompress:
+        if self._made is None:
+            self._made = zlib.decompressobj(_WINDOW_BITS)
+        return self._made
+
     def _start(self) -> None:
-        self._machine = zlib.decompressobj(_WINDOW_BITS)
-        self._fresh = True
+        self._made, self._fresh = None, True
 
     def _inflate(self, data: bytes) -> bytes:
         self._fresh = False

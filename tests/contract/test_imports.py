@@ -81,6 +81,7 @@ MAY_DO_IO = (
     "proxy/session/registry.py",
     "proxy/session/outbox.py",
     "proxy/session/reading.py",
+    "proxy/session/signal.py",
     "proxy/session/stopping.py",
     "proxy/session/tasks.py",
     "proxy/upstream/aiohttp_client.py",

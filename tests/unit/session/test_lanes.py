@@ -283,7 +283,7 @@ class LanesMachine(RuleBasedStateMachine):
         if successor:
             self.made += 1
             self.queues[name].appendleft((f"{name} {self.made}", 0, False))
-            self.driver.lane(name).queue.appendleft(request(f"{name} {self.made}", 0))
+            self.driver.lane(name).queue.insert(0, request(f"{name} {self.made}", 0))
         if self.queues[name]:
             self.line.append(name)
         self._start()
