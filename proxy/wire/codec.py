@@ -24,7 +24,7 @@ _TEXT = msgspec.json.Decoder(str)
 _OBJECT = msgspec.json.Decoder(dict[str, Raw])
 # No request has a tenth of it. Millions fit into a body, cost a hundred times their bytes, and each is looked at.
 MAX_MEMBERS = 512
-_SMALL_BYTES = 64 * 1024  # members are counted afterwards: the other decoder takes 3 µs more for each
+SMALL_BYTES = 64 * 1024  # members are counted afterwards: the other decoder takes 3 µs more for each
 _ARRAY = msgspec.json.Decoder(list[Raw])
 _SURROGATE = ("surrogate", "end of hex escape")
 # A high surrogate right before a string's end msgspec takes for truncated input.
@@ -40,14 +40,20 @@ def decode_object(data: bytes, what: str = "The message") -> dict[str, Raw]:
         data.decode()
     except UnicodeDecodeError as error:
         raise LooplineError(Kind.INVALID_UNICODE, f"{what} is not valid UTF-8 (byte {error.start}).") from None
+    return decode_members(data, what)
+
+
+def decode_members(data: bytes | Raw, what: str, param: str | None = None) -> dict[str, Raw]:
+    """The same for what was checked to be UTF-8."""
+    small = len(memoryview(data)) <= SMALL_BYTES
     _counting.seen = 0
     try:
-        members = decode(_OBJECT if len(data) <= _SMALL_BYTES else _BOUNDED, data, what)
+        members = decode(_OBJECT if small else _BOUNDED, data, what, param)
     except _TooMany:
         members = None
     if members is None or len(members) > MAX_MEMBERS:
-        raise LooplineError(Kind.INVALID_REQUEST, f"{what} has more than {MAX_MEMBERS} members.")
-    return members if len(data) <= _SMALL_BYTES else {str(name): value for name, value in members.items()}
+        raise LooplineError(Kind.INVALID_REQUEST, f"{what} has more than {MAX_MEMBERS} members.", param=param)
+    return members if small else {str(name): value for name, value in members.items()}
 
 
 class _Name(str):
