@@ -29,6 +29,8 @@ _PREFIXES: Mapping[str, str] = {
     "custom_tool_call_output": "ctco",
     "compaction": "cmp",
 }
+# 5 µs each; a conversation may have hundreds of thousands.
+_LOOKED_AT_ONCE = 500
 
 
 class Context(NamedTuple):
@@ -89,20 +91,28 @@ def _numbers(items: tuple[Item, ...], backwards: bool) -> Iterable[int]:
     return reversed(range(len(items))) if backwards else range(len(items))
 
 
-def page(context: Context, *, after: str | None, limit: int, newest_first: bool) -> Page:
+def paging(context: Context, *, after: str | None, limit: int, newest_first: bool) -> Iterator[Page | None]:
     """At most `limit` items after the one named `after`. Raises `LooplineError` (invalid_request) for an unknown one.
 
-    Costs what it passes over: the first page of the newest items looks at no others.
+    Costs what it passes over: the first page of the newest items looks at no others. The last that it yields is the
+    page; None before it says that it has looked at many items, and that others may have their turn.
     """
     listed = _newest_first(context) if newest_first else _oldest_first(context)
-    if after is not None and not any(name == after for name, _ in listed):
-        raise LooplineError(Kind.INVALID_REQUEST, f"No item with id '{after[:100]}' in this list.", param="after")
+    if after is not None:
+        for number, (name, _) in enumerate(listed, 1):
+            if name == after:
+                break
+            if not number % _LOOKED_AT_ONCE:
+                yield None
+        else:
+            raise LooplineError(Kind.INVALID_REQUEST, f"No item with id '{after[:100]}' in this list.", param="after")
     entries: list[tuple[str, bytes]] = []
     for name, item in listed:
         if len(entries) == limit:
-            return Page(entries, has_more=True)
+            yield Page(entries, has_more=True)
+            return
         entries.append((name, shown_item(name, item)))
-    return Page(entries, has_more=False)
+    yield Page(entries, has_more=False)
 
 
 def _oldest_first(context: Context) -> Iterator[tuple[str, Item]]:

@@ -7,6 +7,7 @@ whose body turns out to be malformed later has reached a route, which aiohttp do
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import Any
 
 from aiohttp import web
@@ -15,7 +16,7 @@ from aiohttp.web_protocol import RequestHandler, _ErrInfo
 from aiohttp.web_request import BaseRequest
 
 from proxy.errors import Kind, LooplineError
-from proxy.server.door import SAFE_HEADERS, error_response, request_id
+from proxy.server.door import SAFE_HEADERS, answer_errors, error_response, request_id
 from proxy.telemetry.observer import Observer
 
 _MALFORMED = "The request is malformed"
@@ -110,7 +111,8 @@ class Runner(web.AppRunner):
     async def _make_server(self) -> web.Server:
         made = await super()._make_server()
         server = _Server(
-            made.request_handler,
+            # Around the application too: what a request expects is looked at before its middlewares.
+            partial(answer_errors, handler=made.request_handler),
             request_factory=made.request_factory,
             handler_cancellation=made.handler_cancellation,
             loop=made._loop,

@@ -26,7 +26,8 @@ class Follower:
         self.done = False
         self.last = b""
         self._frames: list[bytes] = []
-        self._size = 0
+        self._size = 0  # of the events in the frames
+        self._taken = 0  # of those that were taken and are not written
         self._spoke_s = 0.0
         self._news = asyncio.Event()
         self._room = asyncio.Event()
@@ -36,7 +37,7 @@ class Follower:
         for event in events:
             append_frame(self._frames, event)
             self._size += len(event)
-        self._held.set(self._size)
+        self._held.set(self._size + self._taken)
         self.last = events[-1]
         self._spoke_s = asyncio.get_running_loop().time()
         if self._size > HIGH_BYTES:
@@ -89,11 +90,17 @@ class Follower:
             self._news.clear()
 
     def take(self) -> list[bytes]:
-        """What came since the last take, as frames."""
-        taken, self._frames, self._size = self._frames, [], 0
-        self._held.set(0)
+        """What came since the last take, as frames; it counts until it is `written`."""
+        taken, self._frames = self._frames, []
+        self._taken, self._size = self._size, 0
+        self._held.set(self._taken)
         self._room.set()
         return taken
+
+    def written(self) -> None:
+        """What was taken last is with the client, or is not for it."""
+        self._taken = 0
+        self._held.set(self._size)
 
     def release(self) -> None:
         """Nobody reads any more."""
@@ -121,6 +128,7 @@ async def stream(
     with follower.kept_alive(keepalive_s):
         while not follower.done:
             await write(request, response, follower.take(), stall_s)
+            follower.written()
             await follower.wait()
     await write(request, response, [*follower.take(), DONE_FRAME], stall_s)
     await response.write_eof()

@@ -87,7 +87,7 @@ class ResponsesRoute:
                 return await stream(request, follower, self._stall_s, self._keepalive_s, lambda: self._times(record))
             if create.background:
                 return await self._begun(turn, follower, record)
-            return await self._whole(request, running, follower, record)
+            return await self._whole(request, caller, running, follower, record)
         finally:
             running.unsubscribe(follower)
             follower.release()
@@ -112,16 +112,18 @@ class ResponsesRoute:
         return web.Response(body=shown, content_type=JSON, headers=self._times(record))
 
     async def _whole(
-        self, request: web.Request, running: RunningTurn, follower: Follower, record: TurnRecord
+        self, request: web.Request, caller: Caller, running: RunningTurn, follower: Follower, record: TurnRecord
     ) -> web.StreamResponse:
         while not follower.done:
             follower.take()
+            follower.written()
             await follower.wait()
         failure = follower.error or running.failure
         if failure is not None:
             # Nothing was sent, however far the turn came: a client's retries look at the status.
             return error_response(failure, self._times(record))
-        return await send_json(request, _response_of(follower.last), self._stall_s, self._times(record))
+        document, budget = _response_of(follower.last), caller.grant.account.budget
+        return await send_json(request, document, self._stall_s, budget, self._times(record))
 
 
 def _response_of(terminal: bytes) -> bytes:

@@ -5,11 +5,13 @@ A response that is not the caller's, was not stored, was deleted or never was: a
 
 from __future__ import annotations
 
+import asyncio
+
 from aiohttp import web
 
 from proxy.access.budget import Held
 from proxy.conversation.chain import Node
-from proxy.conversation.listing import Context, context_of, page
+from proxy.conversation.listing import Context, context_of, paging
 from proxy.errors import Kind, LooplineError
 from proxy.server.body import BodyReader
 from proxy.server.door import JSON, Door
@@ -75,11 +77,13 @@ class StoredRoute:
             raise LooplineError(
                 Kind.UNSUPPORTED_PARAMETER, "'starting_after' is for streams: add stream=true.", param="starting_after"
             )
-        return await send_json(request, shown, self._stall_s)
+        return await self._send(request, caller, shown)
 
     async def _stream(self, request: web.Request, caller: Caller, response: str) -> web.StreamResponse:
         after = _starting_after(request.query.get("starting_after"))
-        follower = Follower(Held(caller.grant.account.budget))
+        budget = caller.grant.account.budget
+        budget.admit()
+        follower = Follower(Held(budget))
         leave = self._backgrounds.follow(caller.tenant, response, follower, after)
         if leave is None:
             raise LooplineError(
@@ -96,7 +100,7 @@ class StoredRoute:
 
     async def delete(self, request: web.Request) -> web.Response:
         """Hide a response at once; what continues it keeps its content. One that runs is cancelled first."""
-        tenant, response = self._named(request)
+        tenant, response = self._door.admit(request).tenant, request.match_info["id"]
         await self._backgrounds.cancel(tenant, response)
         if not (ids.is_ours(response) and await self._services.store.delete(tenant, response, self._services.clock())):
             raise _not_found(response)
@@ -106,26 +110,30 @@ class StoredRoute:
 
     async def cancel(self, request: web.Request) -> web.StreamResponse:
         """End a background response; one that has ended is shown as it is."""
-        tenant, response = self._named(request)
-        await self._backgrounds.cancel(tenant, response)
-        node = await self._find(tenant, response)
+        caller, response = self._door.admit(request), request.match_info["id"]
+        await self._backgrounds.cancel(caller.tenant, response)
+        node = await self._find(caller.tenant, response)
         if node.shown is None or not node.shown.background:
             raise LooplineError(
                 Kind.INVALID_REQUEST, "Cannot cancel a synchronous response: it was not created with 'background'."
             )
-        return await send_json(request, node.render() or b"", self._stall_s)
+        return await self._send(request, caller, node.render() or b"")
 
     async def input_items(self, request: web.Request) -> web.StreamResponse:
         """The items that the response was made from, page by page."""
-        tenant, response = self._named(request)
-        context = await self._context(tenant, response)
-        listed = page(
+        caller, response = self._door.admit(request), request.match_info["id"]
+        context = await self._context(caller.tenant, response)
+        for listed in paging(
             context,
             after=request.query.get("after"),
             limit=_limit(request.query.get("limit")),
             newest_first=_newest_first(request.query.get("order", "desc")),
-        )
-        return await send_json(request, listed.render(), self._stall_s)
+        ):
+            if listed is not None:
+                break
+            await asyncio.sleep(0)
+        assert listed is not None
+        return await self._send(request, caller, listed.render())
 
     async def input_tokens(self, request: web.Request) -> web.Response:
         """How many tokens a create would be; nothing is generated and nothing kept. The limits count it as a turn."""
@@ -140,8 +148,11 @@ class StoredRoute:
         answer = {"object": "response.input_tokens", "input_tokens": count.tokens}
         return web.Response(body=encode(answer), content_type=JSON, headers=headers)
 
-    def _named(self, request: web.Request) -> tuple[str, str]:
-        return self._door.admit(request).tenant, request.match_info["id"]
+    async def _send(self, request: web.Request, caller: Caller, document: bytes) -> web.StreamResponse:
+        """Raises `LooplineError` (overloaded): who reads nothing must not fill our memory by asking again."""
+        budget = caller.grant.account.budget
+        budget.admit(len(document))
+        return await send_json(request, document, self._stall_s, budget)
 
     async def _shown(self, tenant: str, response: str) -> bytes:
         background = self._backgrounds.find(tenant, response)

@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import Callable
 
 from aiohttp import WebSocketError, WSMsgType, web
+from aiohttp.http_websocket import WSMessageNoDecodeText
 from aiohttp.web_protocol import RequestHandler
 
 from proxy.access.budget import Held
@@ -29,6 +30,8 @@ from proxy.wire.message_inflater import NotDeflated
 _CLOSE_TIMEOUT_S = 5.0
 # A client that answers no ping for so many intervals is taken for gone.
 _PONG_INTERVALS = 3
+# After so many messages the event loop has its turn: others are not to wait for a flood that is there already.
+_MESSAGES_AT_ONCE = 16
 _ABNORMAL = 1006
 _PROTOCOL_ERROR, _INVALID_DATA = 1002, 1007
 
@@ -86,6 +89,7 @@ class WebSocketRoute:
             compress=False,  # as far as aiohttp knows
             decode_text=False,
             autoclose=False,
+            autoping=False,  # it would answer as many pings as there are without a break
             timeout=_CLOSE_TIMEOUT_S,
         )
         socket.headers.update(compression)
@@ -170,7 +174,17 @@ class _Watched(asyncio.Protocol):
         if self._dismiss is None:
             self._early += data
             return
+        if self.watch.unread:  # its turn comes
+            self.watch.unread += data
+            self._transport.pause_reading()
+            return
+        self._take(data)
+
+    def _take(self, data: bytes) -> None:
         handed = self.watch.feed(data)
+        if self.watch.unread:
+            self._transport.pause_reading()
+            asyncio.get_running_loop().call_soon(self._read_on)
         if self.watch.begun and not self.watch.deaf:
             self._held.set(self.watch.bytes)
             if self._timer is None:
@@ -179,6 +193,13 @@ class _Watched(asyncio.Protocol):
             self._quiet()
         if handed:
             self._protocol.data_received(handed)
+
+    def _read_on(self) -> None:
+        data, self.watch.unread = self.watch.unread, b""
+        if data:
+            self._take(data)
+        if not self.watch.unread and not self._protocol._reading_paused:
+            self._transport.resume_reading()
 
     def refuse(self) -> None:
         """A message is larger than what a socket lives through."""
@@ -203,6 +224,7 @@ class _Watched(asyncio.Protocol):
     def close(self) -> None:
         """The socket is aiohttp's alone again."""
         self._transport.set_protocol(self._protocol)
+        self.watch.unread = b""  # nobody is left who could be told of it
         self._quiet()
         self._held.release()
 
@@ -237,13 +259,14 @@ class _AiohttpSocket:
         self._watched = watched
         self._inflating = inflating
         self._sent_code: int | None = None
+        self._at_once = 0  # messages since the event loop last had its turn
         self._given_up = False  # are further messages not to be looked at?
         self._told = Signal()  # why the socket is closed
         self._lingering: asyncio.Event | None = None  # set once the client has closed its side
 
     async def receive(self) -> bytes | None:
         while True:
-            message = await self._socket.receive()
+            message = await self._next()
             if message.type not in (WSMsgType.TEXT, WSMsgType.BINARY):
                 break
             content = self._watched.watch.contents.popleft()
@@ -263,6 +286,20 @@ class _AiohttpSocket:
             self._transport.close()  # or aiohttp would send a close of its own
             self._lingering.set()
         return None
+
+    async def _next(self) -> WSMessageNoDecodeText:
+        """What comes next that is no ping and no pong."""
+        while True:
+            message = await self._socket.receive()
+            self._at_once += 1
+            if self._at_once >= _MESSAGES_AT_ONCE:
+                self._at_once = 0
+                await asyncio.sleep(0)
+            if message.type is WSMsgType.PING:
+                with contextlib.suppress(ConnectionError):  # that the connection is lost is what comes next
+                    await self._socket.pong(message.data)
+            elif message.type is not WSMsgType.PONG:
+                return message
 
     async def _made_out(self, content: Content, data: bytes) -> bytes | None:
         """A message as it was before it was compressed; None where the socket is to be closed for it."""

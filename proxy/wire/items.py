@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from proxy.errors import Kind, LooplineError
-from proxy.wire.codec import NULL, Raw, decode, encode
+from proxy.wire.codec import NULL, SMALL_BYTES, Raw, decode, decode_members, encode
 
 # Calls that a client answers, by the type of the item that answers them.
 CALL_OF_OUTPUT: Mapping[str, str] = {
@@ -67,6 +67,8 @@ class Item(NamedTuple):
 
 def parse_item(raw: bytes | Raw, param: str = "input") -> Item:
     """Read what we act on. Raises `LooplineError` (invalid_request) naming `param`."""
+    if len(memoryview(raw)) > SMALL_BYTES:
+        decode_members(raw, f"'{param}'", param)  # of a smaller one they are few enough for whoever reads them all
     head = decode(_HEAD, raw, f"'{param}'", param)
     if head.type is not None:
         # bytes(): a Raw is a slice that would keep the whole frame alive as long as the conversation.

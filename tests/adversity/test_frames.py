@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -505,3 +506,27 @@ async def test_half_a_frame_then_the_end(cut: str, house: House) -> None:
         raw.writer.write_eof()
         await raw.ended()
     await house.empty()
+
+
+async def test_others_have_their_turn_within_a_flood_of_small_frames(house: House) -> None:
+    loop, taken = asyncio.get_running_loop(), [0]
+    async with raw_socket(house.url) as raw:
+        (session,) = house.server.sockets.sessions
+
+        def look() -> None:
+            taken.append(session.record.messages_in)
+            looking[0] = loop.call_soon(look)
+
+        looking = [loop.call_soon(look)]
+        await raw.send(frame(TEXT, b"{}") * 3000 + (frame(PING) * 20 + frame(TEXT, b"{}")) * 300)
+        for _ in range(3300):
+            while (await raw.outcome()).startswith("pong"):
+                pass
+        looking[0].cancel()
+        await raw.lives()
+    steps = [after - before for before, after in itertools.pairwise(taken)]
+    assert sum(steps) == 3300
+    assert max(steps) <= 16
+    # A ping is a message as any other: what comes between two of them is no more either.
+    behind = steps[next(at for at, seen in enumerate(taken) if seen > 3016) :]
+    assert max(behind) == 1

@@ -291,3 +291,17 @@ async def test_a_connection_without_a_whole_head_is_closed() -> None:
             assert (await kept.answer())[0] == 200
             await kept.send(b"GET /")
             await asyncio.gather(nothing.ended(), half.ended(), kept.ended())
+
+
+@pytest.mark.parametrize("path", ["/v1/responses", "/v1/embeddings", "/nowhere"])
+async def test_an_expectation_that_nobody_knows_is_told_as_every_error(path: str, house: House) -> None:
+    async with house.http.get(house.root + path, headers={"Expect": "a pony"}) as response:
+        assert response.status == 417
+        assert response.headers["x-request-id"]
+        assert response.headers["X-Content-Type-Options"] == "nosniff"
+        assert (await response.json())["error"] == {
+            "message": "417: Expectation Failed.",
+            "type": "invalid_request_error",
+            "param": None,
+            "code": None,
+        }

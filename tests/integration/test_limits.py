@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
 from websockets.exceptions import InvalidStatus
 from websockets.frames import Frame, Opcode
 
+from proxy.tools.simulate import Options
 from tests.house import BEARER, House, open_house
+from tests.raw_socket import connection
 from tests.wire_client import WireClient, user
 
 
@@ -253,3 +257,46 @@ async def test_too_many_header_fields_are_refused() -> None:
             assert response.status == 431
         async with house.http.get(f"{house.url}/models", headers=BEARER) as response:
             assert response.status == 200
+
+
+MB = 1_000_000
+UNREAD = ["/responses/{}", "/responses/{}/input_items", "/responses/{}?stream=true"]
+
+
+async def unread_is_memory(house: House, path: str) -> None:
+    request = f"GET /v1{path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer test\r\n\r\n"
+    async with AsyncExitStack() as stack:
+        for _ in range(8):
+            raw = await stack.enter_async_context(connection(house.url))
+            raw.writer.transport.pause_reading()  # type: ignore[attr-defined]
+            await raw.send(request.encode())
+        async with asyncio.timeout(5):
+            while used(house) < 24 * MB:
+                await asyncio.sleep(0.01)
+        async with house.http.get(house.url + path, headers=BEARER) as response:
+            assert (response.status, response.headers["Retry-After"]) == (503, "1")
+    await nothing_held(house)
+    async with house.http.get(house.url + path, headers=BEARER) as response:
+        assert response.status == 200
+        assert len(await response.read()) > 6 * MB
+    await nothing_held(house)
+
+
+async def test_answers_that_nobody_reads_are_memory() -> None:
+    """Each is larger than what a connection takes that nobody reads from."""
+    extra = {
+        "limits.memory_bytes": 30 * MB,
+        "limits.frame_hard_bytes": 14 * MB,
+        "limits.frame_bytes": 13 * MB,
+        "upstream.first_byte_timeout_s": 60,
+    }
+    big = {"model": "simulated", "input": "x" * 6 * MB + "[[say 1]]", "instructions": "y" * 6 * MB}
+    async with open_house("chat", extra, Options(context_tokens=10 * MB)) as house:
+        body = io.BytesIO(json.dumps({**big, "background": True, "stream": True}).encode())
+        headers = {**BEARER, "Content-Type": "application/json"}
+        async with house.http.post(f"{house.url}/responses", data=body, headers=headers) as response:
+            assert response.status == 200, await response.text()
+            made = json.loads((await response.text()).split("data: ")[1].split("\n")[0])["response"]["id"]
+        await nothing_held(house)
+        for path in UNREAD:
+            await unread_is_memory(house, path.format(made))

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import json
 from typing import Any
 
 import pytest
 
+from proxy.conversation import listing
+from proxy.wire.items import Item, item_id
 from tests.house import BEARER, House, open_house
 from tests.wire_client import WireClient, function, tool_output, user
 
@@ -165,3 +169,32 @@ async def test_a_long_conversation_holds_its_tools_and_instructions_once(dialect
         _, shown = await ask(house, "GET", made["id"])
         assert shown == made
         assert len(shown["tools"]) == 100
+
+
+async def test_others_have_their_turn_while_an_item_is_looked_for(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A conversation may have hundreds of thousands of items, and reading costs no key anything."""
+    many = [user(str(number)) for number in range(1200)]
+    made = await make(house, [*many, user("[[say 1]]")])  # type: ignore[arg-type]
+    looked = 0
+
+    def counted(item: Item) -> str | None:
+        nonlocal looked
+        looked += 1
+        return item_id(item)
+
+    monkeypatch.setattr(listing, "item_id", counted)
+    loop, seen = asyncio.get_running_loop(), [0]
+
+    def look() -> None:
+        seen.append(looked)
+        looking[0] = loop.call_soon(look)
+
+    looking = [loop.call_soon(look)]
+    for order in ("asc", "desc"):
+        status, told = await ask(house, "GET", f"{made['id']}/input_items?order={order}&after=nope")
+        assert (status, told["error"]["param"]) == (400, "after")
+    looking[0].cancel()
+    assert looked == 2 * 1201
+    assert max(after - before for before, after in itertools.pairwise(seen)) <= 501

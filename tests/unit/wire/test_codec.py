@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given, settings
 
 from proxy.errors import Kind, LooplineError
-from proxy.wire.codec import NULL, Raw, decode_array, decode_object, encode, is_null
+from proxy.wire.codec import MAX_MEMBERS, NULL, Raw, decode_array, decode_object, encode, is_null
 from tests.unit.strategies import dumped, json_values
 
 TOO_DEEP = b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
@@ -87,3 +87,22 @@ def test_what_was_taken_apart_can_be_put_together_again(value: object) -> None:
     data = dumped({"value": value})
     members = decode_object(data)
     assert encode(members) == b'{"value":' + dumped(value) + b"}"
+
+
+def members(number: int, inside: int) -> bytes:
+    return b'{"input":[%b],"type":"x",%b}' % (
+        b",".join([b'{"a":1,"b":2}'] * inside),
+        b",".join(b'"k%d":%d' % (at, at) for at in range(number - 2)),
+    )
+
+
+@pytest.mark.parametrize("inside", [1, 10_000])  # a small body, and a large one
+def test_an_object_has_so_many_members_and_no_more(inside: int) -> None:
+    most = decode_object(members(MAX_MEMBERS, inside))
+    assert len(most) == MAX_MEMBERS
+    assert {type(name) for name in most} == {str}
+    assert bytes(most["k7"]) == b"7"
+    for number in (MAX_MEMBERS + 1, 100_000):
+        with pytest.raises(LooplineError, match="more than 512 members") as caught:
+            decode_object(members(number, inside))
+        assert caught.value.kind is Kind.INVALID_REQUEST

@@ -156,3 +156,15 @@ def test_once_told_to_be_deaf_it_hands_on_what_has_begun_and_a_close() -> None:
     watch.deaf = True
     handed += watch.feed(whole[20:] + frame(TEXT, 5) + frame(PING, 1) + frame(CLOSE, 2))
     assert handed == whole + CLOSES
+
+
+def test_of_a_flood_it_takes_a_part_at_a_time() -> None:
+    flood = frame(PING, 0) * 2000 + frame(TEXT, 70_000)
+    watch, handed, data = FrameWatch(MOST), [], flood
+    while data:
+        handed.append(watch.feed(data))
+        data, watch.unread = watch.unread, b""
+    assert b"".join(handed) == flood
+    assert max(map(len, handed[:-1])) <= 512 * len(frame(PING, 0))
+    assert len(watch.contents) == 1
+    assert not watch.begun

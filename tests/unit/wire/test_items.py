@@ -189,3 +189,11 @@ def test_a_cut_call_that_its_client_sends_again_stands_there_once(unfinished: bo
     again = Item("function_call", b'{"status":"completed"}', None, "a", unfinished)
     output = Item("function_call_output", b"{}", None, "a")
     assert revive_cut_calls((again, output), (cut,)) == (again._replace(unfinished=False), output)
+
+
+def test_an_item_has_no_more_members_than_a_request() -> None:
+    raw = b'{"role":"user","content":"hi",%b}' % b",".join(b'"k%d":1' % at for at in range(100_000))
+    with pytest.raises(LooplineError, match="more than 512 members") as caught:
+        parse_item(raw, "input[3]")
+    assert caught.value.param == "input[3]"
+    assert parse_item(b'{"role":"user","content":"%b"}' % (b"x" * 100_000)).kind == "message"
