@@ -49,6 +49,9 @@ from proxy.wire.client_events import Limits as RequestLimits
 from proxy.wiring import load_keys, make_services, make_tracing, passthrough_rules, quota
 
 _LOOK_AGAIN_S = 1.0
+_BACKLOG = (
+    4096  # connections not taken yet: clients come back all at once after a restart; the system may bound it lower
+)
 _BACKGROUND_PART = 0.9  # of the time to drain
 
 
@@ -349,7 +352,7 @@ async def _listen(
     stack: AsyncExitStack, runner: web.AppRunner, host: str, port: int, certificate: Certificate | None = None
 ) -> int:
     """Listen until the stack unwinds; returns the port, which the system chooses for 0."""
-    site = web.TCPSite(runner, host, port, ssl_context=certificate.context if certificate else None)
+    site = web.TCPSite(runner, host, port, ssl_context=certificate.context if certificate else None, backlog=_BACKLOG)
     await site.start()
     # First of all: a client that is told to connect elsewhere must not find this door open again.
     stack.push_async_callback(site.stop)

@@ -129,7 +129,7 @@ class Simulated:
 
     async def listen(self, host: str, port: int) -> None:
         await self._runner.setup()
-        site = web.TCPSite(self._runner, host, port)
+        site = web.TCPSite(self._runner, host, port, backlog=4096)  # a load test opens as many at once
         await site.start()
         self.host, self.port = self._runner.addresses[0][:2]
 
