@@ -25,7 +25,7 @@ from tests.program import Program, loopline, served
 from tests.soak.gauges import cpu_s, sample
 from tests.wire_client import open_socket, user
 
-_TOKENS, _TOKENS_PER_S, _SPREAD_S = 20, 1, 8
+_TOKENS, _TOKENS_PER_S, _SPREAD_S = 50, 10, 2
 _AT_ONCE = 64  # sockets that open at the same time
 
 
