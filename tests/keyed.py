@@ -9,8 +9,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from proxy.access.key_file import change_keys
-from proxy.access.keys import make_key
+from proxy.access.keys import KeyLimits, make_key
 from proxy.tools.simulate import Options
 from tests.house import House, open_house
 
@@ -29,6 +31,12 @@ class KeyRing:
         change_keys(self.path, lambda keys: [*keys, key])
         self._tell()
         return token
+
+    def limit(self, name: str, limits: KeyLimits) -> None:
+        """It has these limits from now on."""
+        changed = msgspec.structs.replace
+        change_keys(self.path, lambda keys: [changed(key, limits=limits) if key.name == name else key for key in keys])
+        self._tell()
 
     def revoke(self, name: str) -> None:
         """It counts no longer."""

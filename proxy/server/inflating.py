@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from proxy.access.budget import Budget, Held
 from proxy.errors import Kind, LooplineError
@@ -21,7 +21,7 @@ class Inflating:
     no more of the event loop at a time than one.
     """
 
-    def __init__(self, turns: asyncio.Lock, budget: Budget, frame_bytes: int, hard_bytes: int) -> None:
+    def __init__(self, turns: asyncio.Lock, budget: Budget, frame_bytes: Callable[[], int], hard_bytes: int) -> None:
         self._inflater = MessageInflater()
         self._turns = turns
         self._budget = budget
@@ -54,8 +54,8 @@ class Inflating:
         return bytes(inflated)
 
     def _refusal(self, size: int) -> LooplineError | None:
-        if size > self._frame_bytes:
-            allowed = f"the {self._frame_bytes} bytes allowed (limits.frame_bytes)"
+        if size > (bound := self._frame_bytes()):
+            allowed = f"the {bound} bytes allowed (limits.frame_bytes)"
             message = f"The message inflates to more than {allowed}."
             return LooplineError(Kind.MESSAGE_TOO_LARGE, message, limit="limits.frame_bytes")
         try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
+from functools import partial
 
 from aiohttp import WebSocketError, WSMsgType, web
 from aiohttp.http_websocket import WSMessageNoDecodeText
@@ -112,7 +113,7 @@ class WebSocketRoute:
         assert request.transport is not None
         request.transport.set_write_buffer_limits(high=self._outbox_bytes, low=self._outbox_bytes // 4)
         grant = caller.grant
-        frame_bytes = grant.bound("frame_bytes", self._limits.frame_bytes)
+        frame_bytes = partial(grant.bound, "frame_bytes", self._limits.frame_bytes)
         inflating = Inflating(self._inflating, grant.account.budget, frame_bytes, self._frame_hard_bytes)
         session = Session(
             _AiohttpSocket(socket, request, watched, inflating), caller, self._services, self._registry, self._limits

@@ -103,7 +103,7 @@ class Lanes:
 
     def __init__(self, max_names: int, max_running: int, waiting: Waiting, held: Held | None = None) -> None:
         """`held` counts what the lanes' conversations take."""
-        self._max_names = max_names
+        self.max_names = max_names
         self._max_running = max_running
         self._waiting = waiting
         self._lanes: dict[str | None, Lane] = {}
@@ -138,10 +138,10 @@ class Lanes:
         lane = self._lanes.get(name)
         if lane is None:
             named = len(self._lanes) - (None in self._lanes)
-            if name is not None and named >= self._max_names:
+            if name is not None and named >= self.max_names:
                 raise LooplineError(
                     Kind.STREAM_LIMIT,
-                    f"This connection has used {self._max_names} distinct values of 'stream_id', the maximum "
+                    f"This connection has used {self.max_names} distinct values of 'stream_id', the maximum "
                     "(limits.lanes); use one of them, or a new connection.",
                     param="stream_id",
                     limit="limits.lanes",

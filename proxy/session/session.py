@@ -75,6 +75,7 @@ class Session:
         self._caller = caller
         self._services = services
         self._registry = registry
+        self._general, self._key = limits, caller.grant.key
         self._limits = limits = limits.of(caller.grant)
         self._find_terms = partial(services.terms.find, caller.tenant)
         self._read_items = services.known.reader(caller.tenant) if services.known is not None else None
@@ -227,6 +228,8 @@ class Session:
         except LooplineError as error:
             self.dismiss(error)
             return
+        if self._caller.grant.key is not self._key:
+            self._rebind()
         if len(data) > self._limits.frame_bytes:
             raise LooplineError(
                 Kind.MESSAGE_TOO_LARGE,
@@ -243,6 +246,12 @@ class Session:
                 param="type",
             )
         handle(self, members, len(data))
+
+    def _rebind(self) -> None:
+        """The key has other limits than before."""
+        self._key = self._caller.grant.key
+        self._limits = limits = self._general.of(self._caller.grant)
+        self._lanes.max_names, self._steers.limits = limits.lanes, limits.request
 
     def dismiss(self, error: LooplineError) -> None:
         """This client is served no longer: what runs ends with an event, then the socket is closed."""

@@ -31,7 +31,7 @@ class Steers:
     ) -> None:
         self._lanes = lanes
         self._send = send
-        self._limits = limits
+        self.limits = limits
         self._max_bytes = max_bytes
         self._held = held
 
@@ -40,7 +40,7 @@ class Steers:
         target = steering.named(members, "previous_response_id")
         lane = next((lane for lane in self._lanes if lane.running is not None and lane.running.id == target), None)
         try:
-            steer = steering.read_steer(members, size, self._limits)
+            steer = steering.read_steer(members, size, self.limits)
             turn = self._check(lane, steer, refusing).turn
             assert turn is not None
             assert lane is not None

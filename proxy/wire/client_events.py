@@ -57,6 +57,11 @@ _TYPES: Mapping[str, msgspec.json.Decoder[Any]] = {
     "prompt_cache_options": _optional(dict[str, Raw]),
 }
 
+# What is decoded holds the event loop up meanwhile: of members that are never large the size is bounded, of the others
+# to many times what clients send (Codex: 20 kB of instructions, 60 kB of tools).
+_SMALL_BYTES = 64 * 1024
+_MOST_BYTES = {"instructions": 64 * 1024 * 1024, "tools": 8 * 1024 * 1024, "text": 1024 * 1024}
+
 # Members that would need state or work we do not have: refusing beats an answer that silently lacks them.
 _REFUSED: Mapping[str, str] = {
     "conversation": "Conversations are not kept here; continue with 'previous_response_id'.",
@@ -203,7 +208,7 @@ def parse_create(
         if name != "input" and not is_null(raw):
             (own if name in _OWN else lasting)[name] = raw
     terms = find(lasting, parse_terms) if find is not None else parse_terms(lasting)
-    own_values = {name: decode(_TYPES[name], raw, f"'{name}'", name) for name, raw in own.items() if name in _TYPES}
+    own_values = {name: _value(name, raw) for name, raw in own.items() if name in _TYPES}
     if terms.values.get("background"):
         _check_background(terms.values, may_wait=may_wait)
     if len(terms.values.get("tools") or ()) > limits.tools:
@@ -220,12 +225,22 @@ def parse_create(
     return Create(terms, own, own_values, _input(members.get("input"), limits, required=required, read=read), size)
 
 
+def _value(name: str, raw: Raw) -> Any:
+    most = _MOST_BYTES.get(name, _SMALL_BYTES)
+    size = memoryview(raw).nbytes
+    if size > most:
+        raise LooplineError(
+            Kind.INVALID_REQUEST, f"'{name}' has {size} bytes, more than the {most} that it may have.", param=name
+        )
+    return decode(_TYPES[name], raw, f"'{name}'", name)
+
+
 def parse_terms(members: Mapping[str, Raw]) -> Terms:
     """Check and decode what clients repeat from turn to turn. Raises `LooplineError` as `parse_create` does."""
     for name, reason in _REFUSED.items():
         if name in members:
             raise LooplineError(Kind.UNSUPPORTED_PARAMETER, f"'{name}' is not supported: {reason}", param=name)
-    values = {name: decode(_TYPES[name], raw, f"'{name}'", name) for name, raw in members.items() if name in _TYPES}
+    values = {name: _value(name, raw) for name, raw in members.items() if name in _TYPES}
     return Terms(members, values)
 
 

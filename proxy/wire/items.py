@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from proxy.errors import Kind, LooplineError
-from proxy.wire.codec import NULL, SMALL_BYTES, Raw, decode, decode_members, encode
+from proxy.wire.codec import NULL, SMALL_BYTES, Raw, decode, decode_array, decode_members, encode
 
 # Calls that a client answers, by the type of the item that answers them.
 CALL_OF_OUTPUT: Mapping[str, str] = {
@@ -28,6 +28,10 @@ CALLS = frozenset(CALL_OF_OUTPUT.values())
 _PAIRED = CALLS | CALL_OF_OUTPUT.keys()
 # Kinds that a server may also run itself: then call and output have no id that somebody could answer.
 _MAY_BE_SERVERS = frozenset({"tool_search_call", "tool_search_output"})
+
+
+# Parts of one member of an item: of a message's content, of an output. Clients send one, or some pictures.
+MAX_PARTS = 10_000
 
 
 class _Head(msgspec.Struct):
@@ -68,7 +72,7 @@ class Item(NamedTuple):
 def parse_item(raw: bytes | Raw, param: str = "input") -> Item:
     """Read what we act on. Raises `LooplineError` (invalid_request) naming `param`."""
     if len(memoryview(raw)) > SMALL_BYTES:
-        decode_members(raw, f"'{param}'", param)  # of a smaller one they are few enough for whoever reads them all
+        _check_large(raw, param)  # of a smaller one members and parts are few enough for whoever reads them all
     head = decode(_HEAD, raw, f"'{param}'", param)
     if head.type is not None:
         # bytes(): a Raw is a slice that would keep the whole frame alive as long as the conversation.
@@ -86,6 +90,15 @@ def parse_item(raw: bytes | Raw, param: str = "input") -> Item:
     if kind in _MAY_BE_SERVERS and bytes(head.execution) == b'"server"':
         call_id = None
     return Item(kind, kept, head.role, call_id, head.status == "incomplete")
+
+
+def _check_large(raw: bytes | Raw, param: str) -> None:
+    for name, value in decode_members(raw, f"'{param}'", param).items():
+        if bytes(memoryview(value)[:1]) == b"[":
+            count = len(decode_array(value, f"'{param}.{name}'", param))
+            if count > MAX_PARTS:
+                message = f"'{param}.{name}' holds {count} parts, more than the {MAX_PARTS} that an item may have."
+                raise LooplineError(Kind.INVALID_REQUEST, message, param=param)
 
 
 def item_id(item: Item) -> str | None:

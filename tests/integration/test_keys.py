@@ -76,6 +76,28 @@ async def test_a_revoked_key_stops_at_its_next_message_with_an_error_and_1008(tm
         assert (await refused_upgrade(house, token))[0] == 401
 
 
+@pytest.mark.parametrize(
+    ("limits", "members"),
+    [
+        (KeyLimits(frame_bytes=5_000), {"instructions": "x" * 5_000}),
+        (KeyLimits(tools=1), {"tools": [{"type": "function", "name": name, "parameters": {}} for name in "ab"]}),
+        (KeyLimits(lanes=1), {"stream_id": "second"}),
+    ],
+)
+async def test_limits_that_a_key_gets_later_hold_from_the_next_message_on(
+    tmp_path: Path, limits: KeyLimits, members: dict[str, object]
+) -> None:
+    async with keyed_house(tmp_path) as (house, ring), house.connect(ring.make("alice")) as client:
+        await client.create([user("hello")], stream_id="first")
+        await client.until("response.completed")
+        ring.limit("alice", limits)
+        await client.create([user("hello")], **members)
+        assert (await client.event())["type"] == "error"
+        ring.limit("alice", KeyLimits())
+        await client.create([user("hello")], **members)
+        await client.until("response.completed")
+
+
 async def test_what_runs_for_a_revoked_key_ends_with_an_event_first(tmp_path: Path) -> None:
     async with keyed_house(tmp_path) as (house, ring):
         async with house.connect(ring.make("alice")) as client:

@@ -140,3 +140,18 @@ def test_deep_items_are_refused_and_not_crashed_on() -> None:
     with pytest.raises(LooplineError) as raised:
         decode_object(deep)
     assert raised.value.kind is Kind.TOO_DEEP
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("include", ["x"] * 40_000),
+        ("metadata", {str(number): "x" for number in range(20_000)}),
+        ("text", {"format": {"type": "json_schema", "schema": {"x": "y" * 2**20}}}),
+        ("tools", [{"type": "function", "name": "f", "parameters": {"x": "y" * 2**23}}]),
+    ],
+)
+def test_members_that_are_decoded_have_a_size(name: str, value: Any) -> None:
+    with pytest.raises(LooplineError) as raised:
+        create(**{name: value})
+    assert (raised.value.kind, raised.value.param) == (Kind.INVALID_REQUEST, name)

@@ -10,6 +10,7 @@ from proxy.errors import Kind, LooplineError, Source
 from proxy.wire.codec import Raw
 from proxy.wire.items import (
     CALL_OF_OUTPUT,
+    MAX_PARTS,
     Item,
     calls_after,
     pair_calls,
@@ -197,3 +198,14 @@ def test_an_item_has_no_more_members_than_a_request() -> None:
         parse_item(raw, "input[3]")
     assert caught.value.param == "input[3]"
     assert parse_item(b'{"role":"user","content":"%b"}' % (b"x" * 100_000)).kind == "message"
+
+
+@pytest.mark.parametrize("member", ["content", "output"])
+def test_parts_of_an_item_are_bounded(member: str) -> None:
+    part = b'{"type":"input_text","text":"x"}'
+    item = b'{"type":"message","role":"user","%b":[%b]}'
+    assert parse_item(item % (member.encode(), b",".join([part] * MAX_PARTS))).kind == "message"
+    with pytest.raises(LooplineError) as raised:
+        parse_item(item % (member.encode(), b",".join([part] * (MAX_PARTS + 1))), "input[0]")
+    assert (raised.value.kind, raised.value.param) == (Kind.INVALID_REQUEST, "input[0]")
+    assert member in raised.value.message
