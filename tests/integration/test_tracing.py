@@ -302,7 +302,7 @@ def test_off_imports_nothing_and_adds_no_observer() -> None:
         [sys.executable, "-c", OFF], cwd=ROOT, env=environment(), capture_output=True, text=True, check=False
     )
     printed = [line for line in ran.stdout.splitlines() if line.startswith("[")]
-    assert printed == ["['Metrics', 'Log']", "[]"], ran.stderr
+    assert printed == ["['Metrics', 'Log', 'Recent']", "[]"], ran.stderr
 
 
 @pytest.mark.parametrize("transport", ["websocket", "http"])

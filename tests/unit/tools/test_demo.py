@@ -10,6 +10,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -277,16 +278,24 @@ def test_the_report_is_alone_on_stdout() -> None:
 
 def test_a_terminal_sees_progress_and_an_interrupt_leaves_cleanly() -> None:
     terminal, theirs = os.openpty()
-    with subprocess.Popen(command("--turns", "1000"), stdout=subprocess.PIPE, stderr=theirs) as process:
-        os.close(theirs)
-        shown = b""
-        while b"HTTP" not in shown:
-            shown += os.read(terminal, 4096)
-        process.send_signal(signal.SIGINT)
-        out, _ = process.communicate(timeout=TIMEOUT_S)
+    shown, begun = bytearray(), threading.Event()
+
+    def watch() -> None:
+        """A terminal goes on showing: one that does not would stop the program in its write."""
         with contextlib.suppress(OSError):  # how Linux says that the other end is closed
             while data := os.read(terminal, 4096):
-                shown += data
+                shown.extend(data)
+                if b"HTTP" in shown:
+                    begun.set()
+
+    with subprocess.Popen(command("--turns", "1000"), stdout=subprocess.PIPE, stderr=theirs) as process:
+        os.close(theirs)
+        watching = threading.Thread(target=watch)
+        watching.start()
+        assert begun.wait(TIMEOUT_S)
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=TIMEOUT_S)
+        watching.join(TIMEOUT_S)
     os.close(terminal)
     assert (process.returncode, out) == (130, b"")
     assert b"/2002" in shown
