@@ -263,8 +263,8 @@ def _generates(values: Mapping[str, Any]) -> bool:
     """`prompt_cache_options.prewarm` is another way to say `generate: false`."""
     if values.get("generate") is False:
         return False
-    options = values.get("prompt_cache_options") or {}
-    return bytes(options.get("prewarm", NULL)) != b"true"
+    options = values.get("prompt_cache_options")
+    return not options or bytes(options.get("prewarm", NULL)) != b"true"
 
 
 _Read = Callable[[Sequence[Raw]], tuple[Item, ...]]
