@@ -23,7 +23,7 @@ from proxy.models.profile import GENERIC
 from proxy.settings import Settings
 from proxy.telemetry.logging import configure
 from proxy.tools import embedded, simulate
-from proxy.tools.snippets import banner
+from proxy.tools.snippets import NO_KEY, banner
 from proxy.upstream.endpoint import Endpoint
 
 STOPPED, CANNOT_START, INTERRUPTED = 0, 1, 130
@@ -207,9 +207,12 @@ async def _announce(server: Loopline, model: str) -> None:
     catalog = await server.services.catalogs.get(endpoint, "", {})
     _print(f"  it answers: {_recognised(catalog)}", *_trouble(probe.status, endpoint))
     name = model or min(catalog.names or (), default="")
-    note = "" if name else ", with the name of a model in place of MODEL"
+    key = "CLIENT_KEY" if server.settings.access.keys_file else NO_KEY
+    wanted = [("the name of a model", "MODEL")] if not name else []
+    wanted += [("one of the client keys", key)] if key != NO_KEY else []
+    note = "".join(f", with {what} in place of {stand_in}" for what, stand_in in wanted)
     _print(f"\nWhat to paste, by client{note} (Ctrl-C here stops Loopline):\n")
-    _print(banner(_from_here(server.url), name or "MODEL"))
+    _print(banner(_from_here(server.url), name or "MODEL", key))
 
 
 async def _probe(server: Loopline) -> _Probe:

@@ -5,18 +5,31 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+NO_KEY = "none"
+_BEARER = " -H 'authorization: Bearer {key}'"
+
 
 class Snippet(NamedTuple):
-    """Lines to paste; `{url}` and `{model}` stand for the base URL and a model's name. `page` is in docs/clients/."""
+    """Lines to paste. `page` is in docs/clients/.
+
+    `{url}`, `{model}` and `{key}` stand for the base URL, a model's name and a client key, `{bearer}` for curl's header
+    with that key, where there is one.
+    """
 
     title: str
     language: str
     page: str
     text: str
 
-    def fill(self, url: str, model: str) -> str:
+    def fill(self, url: str, model: str, key: str = NO_KEY) -> str:
         """The lines for one server."""
-        return self.text.replace("{url}", url).replace("{model}", model)
+        bearer = "" if key == NO_KEY else _BEARER
+        filled = self.text.replace("{bearer}", bearer).replace("{key}", key)
+        return filled.replace("{url}", url).replace("{model}", model)
+
+    def headed(self, url: str, model: str, key: str = NO_KEY) -> str:
+        """The same below its title."""
+        return f"# {self.title.replace('{key}', key)}\n{self.fill(url, model, key)}"
 
 
 SNIPPETS: Mapping[str, Snippet] = {
@@ -27,7 +40,7 @@ SNIPPETS: Mapping[str, Snippet] = {
         """\
 from openai import OpenAI
 
-client = OpenAI(base_url="{url}", api_key="none")
+client = OpenAI(base_url="{url}", api_key="{key}")
 with client.responses.connect() as socket:
     socket.response.create(model="{model}", input="Say hello.")
     for event in socket:
@@ -44,7 +57,7 @@ with client.responses.connect() as socket:
         """\
 from openai import OpenAI
 
-client = OpenAI(base_url="{url}", api_key="none")
+client = OpenAI(base_url="{url}", api_key="{key}")
 print(client.responses.create(model="{model}", input="Say hello.").output_text)
 """,
     ),
@@ -59,7 +72,7 @@ from agents import Agent, responses_websocket_session, set_tracing_disabled
 set_tracing_disabled(True)
 
 async def main():
-    async with responses_websocket_session(base_url="{url}", api_key="none") as session:
+    async with responses_websocket_session(base_url="{url}", api_key="{key}") as session:
         result = await session.run(Agent(name="hello", model="{model}"), "Say hello.")
         print(result.final_output)
 
@@ -67,7 +80,7 @@ asyncio.run(main())
 """,
     ),
     "codex": Snippet(
-        "Codex, in ~/.codex/config.toml (then: AGENT_KEY=none codex)",
+        "Codex, in ~/.codex/config.toml (then: AGENT_KEY={key} codex)",
         "toml",
         "codex.md",
         """\
@@ -87,13 +100,13 @@ supports_websockets = true
         "sh",
         "curl.md",
         """\
-curl -N {url}/responses -H 'content-type: application/json' \\
+curl -N {url}/responses -H 'content-type: application/json'{bearer} \\
   -d '{"model": "{model}", "input": "Say hello.", "stream": true}'
 """,
     ),
 }
 
 
-def banner(url: str, model: str) -> str:
+def banner(url: str, model: str, key: str = NO_KEY) -> str:
     """All of them, for the screen: not indented, since Python would refuse what is pasted with a margin."""
-    return "\n".join(f"# {snippet.title}\n{snippet.fill(url, model)}" for snippet in SNIPPETS.values())
+    return "\n".join(snippet.headed(url, model, key) for snippet in SNIPPETS.values())

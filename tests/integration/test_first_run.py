@@ -39,9 +39,20 @@ async def test_it_prints_its_address_its_upstream_and_what_to_paste() -> None:
         assert "simulated: scripted answers" in program.out
         assert "it answers: simulated upstream, asked in the chat dialect; models: simulated\n" in program.out
         for snippet in SNIPPETS.values():
-            assert f"# {snippet.title}\n{snippet.fill(program.url, 'simulated')}" in program.out
+            assert snippet.headed(program.url, "simulated") in program.out
         assert program.err == ""
         await serves(program)
+
+
+async def test_with_client_keys_what_to_paste_has_a_place_for_one(tmp_path: Path) -> None:
+    keys = tmp_path / "keys.jsonl"
+    async with loopline("keys", "create", "--file", str(keys), "--name", "alice") as making:
+        assert await making.ended(20) == 0
+    async with loopline(*SIMULATED, env={"LOOPLINE_ACCESS_KEYS_FILE": str(keys)}) as program:
+        await program.prints(READY)
+        assert "What to paste, by client, with one of the client keys in place of CLIENT_KEY (" in program.out
+        for snippet in SNIPPETS.values():
+            assert snippet.headed(program.url, "simulated", "CLIENT_KEY") in program.out
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)

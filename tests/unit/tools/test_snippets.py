@@ -23,7 +23,13 @@ def test_the_screen_shows_all_of_them_filled_in() -> None:
     shown = banner("http://127.0.0.1:1/v1", "tiny")
     assert "{url}" not in shown
     assert "{model}" not in shown
+    assert "{" not in "".join(line for line in shown.splitlines() if line.startswith("#"))
     for snippet in SNIPPETS.values():
-        assert snippet.title in shown
-        for line in snippet.fill("http://127.0.0.1:1/v1", "tiny").splitlines():
-            assert line in shown
+        assert snippet.headed("http://127.0.0.1:1/v1", "tiny") in shown
+
+
+def test_where_clients_need_a_key_each_block_has_a_place_for_it() -> None:
+    for name, snippet in SNIPPETS.items():
+        shown = snippet.headed("http://127.0.0.1:1/v1", "tiny", "CLIENT_KEY")
+        assert "CLIENT_KEY" in shown, name
+        assert "none" not in shown, name
