@@ -145,8 +145,8 @@ class Names:
             return default
         raise LooplineError(
             Kind.MODEL_NOT_FOUND,
-            f"The model '{name}' does not exist here; {_some(sorted(filter(allows, catalog.names or ())))}. "
-            "Name one of them, or set an alias (models.aliases) or a default (models.default).",
+            f"The model '{name}' does not exist here; {_some(sorted(filter(allows, catalog.names or ())))}, "
+            "or set an alias (models.aliases) or a default (models.default).",
             param="model",
         )
 
@@ -161,6 +161,6 @@ class Names:
 
 def _some(names: Sequence[str]) -> str:
     if not names:
-        return "what this upstream serves to you is not known"
+        return "this upstream lists none for you. Name one that you may use"
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return f"this upstream serves {', '.join(names[:_SHOWN])}{more}"
+    return f"this upstream serves {', '.join(names[:_SHOWN])}{more}. Name one of them"

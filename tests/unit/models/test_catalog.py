@@ -161,8 +161,15 @@ def test_an_unknown_name_is_refused_with_what_there_is() -> None:
         Names({}, "").resolve("gpt-5", serving(*(f"m{n}" for n in range(8))))
     assert (raised.value.kind, raised.value.param) == (Kind.MODEL_NOT_FOUND, "model")
     assert "'gpt-5'" in raised.value.message
-    assert "m0, m1, m2, m3, m4 and 3 more" in raised.value.message
+    assert "m0, m1, m2, m3, m4 and 3 more. Name one of them, or" in raised.value.message
     assert "models.aliases" in raised.value.message
+
+
+def test_where_none_that_is_listed_may_be_used_nobody_is_told_to_name_one_of_them() -> None:
+    with pytest.raises(LooplineError) as raised:
+        Names({}, "").resolve("gpt-5", serving("m"), lambda name: name == "gpt-6")
+    assert "lists none for you. Name one that you may use, or" in raised.value.message
+    assert "of them" not in raised.value.message
 
 
 def test_no_name_and_no_default_is_the_clients_error() -> None:
