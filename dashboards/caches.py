@@ -24,7 +24,7 @@ def caches() -> Row:
             Panel(
                 "How often do caches find what they are asked for?",
                 "Hits of look-ups. `store`: stored responses; `catalog`: what upstreams serve; `terms` and `tools`: "
-                "what clients repeat.",
+                "what clients repeat; the others: whole histories that clients send again.",
                 "percentunit",
                 (Query(f"{hits} / ({hits} + {misses})", "{{cache}}"),),
                 width=8,

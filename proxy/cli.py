@@ -54,7 +54,7 @@ def main() -> None:
       loopline demo
       loopline bench --quick
       loopline check-config --config loopline.toml
-      loopline keys create --name alice
+      loopline keys create --file keys.jsonl --name alice
       loopline rotate-key
       loopline simulate --port 8000
     """

@@ -161,7 +161,7 @@ class Upstream(Section):
 class Models(Section):
     """Which model a request gets."""
 
-    default: Text = Field("", description="Model of a request that names none.")
+    default: Text = Field("", description="Model of a request that names none, or one that the upstream does not list.")
     aliases: Texts = Field({}, description="Model names (* and ? match) to upstream models; the first match counts.")
     cache_ttl_s: Wait = Field(300.0, description="What the upstream says about its models is kept this long.")
 

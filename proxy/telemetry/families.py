@@ -27,7 +27,8 @@ _KIND = "the kinds of failure in `proxy/errors.py`"
 _MODELS = {"endpoint": _ENDPOINT, "model": _MODEL}
 _CACHE = {
     "cache": "`store` (stored responses), `catalog` (what upstreams serve), `terms` (what clients repeat, parsed), "
-    "`tools` (tools, read)"
+    "`tools` (tools, read); of whole histories `items` and `items_stored` (items, read), `fragments` and "
+    "`fragments_stored` (runs of them, translated), `digests`, `places` and `chains` (whose beginning they are)"
 }
 _ANSWERED = "Of turns that were answered (completed or incomplete), warm-ups aside."
 

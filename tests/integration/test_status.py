@@ -13,7 +13,7 @@ import pytest
 
 from proxy.server.status import MOST_SESSIONS
 from proxy.settings import BadSetting, load
-from proxy.telemetry import recent
+from proxy.telemetry import families, recent
 from tests.house import House, open_house
 from tests.integration.test_operations import scrape, value
 from tests.keyed import keyed_house
@@ -86,6 +86,7 @@ async def test_caches_and_endpoints_are_what_metrics_say(house: House) -> None:
         document, samples = await told(house), await scrape(house)
     assert {"store", "catalog", "terms", "tools"} <= {cache["name"] for cache in document["caches"]}
     for cache in document["caches"]:
+        assert f"`{cache['name']}`" in families.CACHE_HITS.labels["cache"], "a cache that docs/metrics.md does not name"
         for member, name in (
             ("hits", "loopline_cache_hits_total"),
             ("misses", "loopline_cache_misses_total"),
