@@ -173,7 +173,7 @@ def _of_http(error: web.HTTPException) -> LooplineError:
         limit = "limits.inflate_ratio" if "limits.inflate_ratio" in message else "limits.frame_bytes"
         return LooplineError(Kind.MESSAGE_TOO_LARGE, message, limit=limit)
     if error.status == 404:
-        return LooplineError(Kind.NOT_FOUND, "There is nothing at this path; see docs for the routes served.")
+        return LooplineError(Kind.NOT_FOUND, "There is nothing at this path; docs/http.md has the routes.")
     return LooplineError(Kind.INVALID_REQUEST, f"{error.status}: {error.reason}.")
 
 
