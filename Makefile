@@ -15,7 +15,7 @@ FUZZ_SECONDS ?= 120
 FLOOD_SECONDS ?= 60
 SOAK_MINUTES ?= 30
 
-.PHONY: help venv test coverage test-real test-clients test-dist test-vllm test-metrics test-browser dist run config docs dashboards check-dashboards golden fuzz flood soak scale bench budget check-budget bench-peers lock audit format clean
+.PHONY: help venv test test-slow coverage test-real test-clients test-dist test-vllm test-metrics test-browser dist run config docs dashboards check-dashboards golden fuzz flood soak scale bench budget check-budget bench-peers lock audit format clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,6 +44,9 @@ test: $(STAMP) ## Lint, format check, types, tests (all but those that have a ta
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/pytest -n auto --dist loadfile $(ARGS)
+
+test-slow: $(STAMP) ## The tests that take a core many seconds each
+	$(BIN)/pytest -n auto --dist loadfile -m slow $(ARGS)
 
 coverage: $(STAMP) ## The same tests with the lines that they reach, which takes longer
 	$(BIN)/pytest -n auto --dist loadfile --cov --cov-report=term $(ARGS)

@@ -219,6 +219,7 @@ async def load(server: Program, clients: list[WireClient]) -> tuple[float, float
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads CPU time from /proc")
+@pytest.mark.slow
 async def test_five_of_them_cost_twenty_others_next_to_nothing(tmp_path: Path) -> None:
     upstream = Upstream(0)
     async with AsyncExitStack() as stack:

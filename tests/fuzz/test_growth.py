@@ -165,7 +165,7 @@ REQUESTS: Mapping[str, Callable[[int], dict[str, Any]]] = {
         "input": [{"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "x"}]}] * n
     },
     "answers": lambda n: {"input": [{"role": "assistant", "content": "x"}] * n},
-    "parts": lambda n: {"input": [{"role": "user", "content": [{"type": "input_text", "text": "x"}] * n}]},
+    "parts": lambda n: {"input": [{"role": "user", "content": [{"type": "input_text", "text": "x"}] * (n // 8)}] * 8},
     "functions in a namespace": lambda n: {"input": "hi", "tools": [_namespace(n)]},
     "functions of one name": lambda n: {
         "input": "hi",

@@ -22,6 +22,7 @@ from proxy.tools.bench.turns import BenchError, Fields, prompt
 from tests.program import ROOT, Program, environment, free_port, loopline
 
 LINUX = sys.platform == "linux"
+pytestmark = pytest.mark.slow
 FIRST_EVENTS, LAST_EVENTS = 4, 4  # created, in progress, item, part; text, part, item, completed
 
 

@@ -110,6 +110,7 @@ async def refused(server: Program, http: aiohttp.ClientSession) -> None:
         assert response.headers["Connection"] == "close"
 
 
+@pytest.mark.slow
 async def test_no_turn_of_50_sockets_is_lost_and_idle_ones_leave_one_after_another(tmp_path: Path) -> None:
     grace_s = 12.0
     async with AsyncExitStack() as stack:

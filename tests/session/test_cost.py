@@ -116,6 +116,7 @@ def calls(work: Counter[str]) -> Iterator[Counter[str]]:
 
 
 @pytest.mark.parametrize("dialect", ["chat", "responses"])
+@pytest.mark.slow
 async def test_turn_1000_makes_the_calls_that_turn_10_makes(dialect: str, calls: Counter[str]) -> None:
     endpoint = Endpoint("default", "http://upstream/v1", dialect=dialect)
     answer = ANSWER if dialect == "chat" else REPLY

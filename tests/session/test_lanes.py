@@ -267,6 +267,7 @@ async def test_a_socket_full_of_streams_leaves_room_for_another(dialect: str) ->
 
 
 @pytest.mark.parametrize("dialect", ["chat"])
+@pytest.mark.slow
 async def test_a_thousand_turns_over_32_lanes_of_one_socket(house: House) -> None:
     names = [f"n{number}" for number in range(32)]
     async with open_lanes(house, thorough=False) as lanes:

@@ -225,6 +225,7 @@ def test_a_chain_that_was_lightened_says_the_same() -> None:
     assert told(tip) == b"in0,out0,in1,out1"
 
 
+@pytest.mark.slow
 def test_a_very_deep_chain_is_let_go_of() -> None:
     tip: Node | None = None
     for number in range(100_000):

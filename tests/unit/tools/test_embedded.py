@@ -275,6 +275,7 @@ def test_a_child_keeps_the_lock_of_a_parent_that_died(tmp_path: Path) -> None:
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
+@pytest.mark.slow
 def test_a_real_pip_installs_from_a_folder_of_wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     house = tmp_path / "house"
     house.mkdir()
