@@ -21,6 +21,7 @@ LASTING = frozenset({"additional_tools", "tool_search_output", "configuration_up
 _SHOWN_OVERHEAD_BYTES = 500
 _DEAD = frozenset({b"failed", b"cancelled"})
 _CALL_BYTES = 150  # an id in the set of open calls
+_LISTED_BYTES = 8  # a place in the list of a chain's pieces
 
 Encoder = Callable[[Sequence[Item]], bytes]
 
@@ -37,7 +38,8 @@ class Node(msgspec.Struct, frozen=True, eq=False, weakref=True):
     `fragments` caches the node in an upstream's dialect, by the encoding's name: a part that can always be made again.
     None stands for the items' bytes, as they are: a dialect that takes them so holds nothing twice. `flat` has, by the
     encoding's name, all pieces from the root to this node. A chain has one such list, on its newest node: what is
-    linked after it takes the list over and appends its own, so that nobody walks a chain that only grows.
+    linked after it takes the list over, so that nobody walks a chain that only grows. None says that it was given away:
+    a fork has none before it goes on itself, since a thousand answers to one question would hold a thousand.
     """
 
     tenant: str
@@ -53,14 +55,16 @@ class Node(msgspec.Struct, frozen=True, eq=False, weakref=True):
     total_bytes: int
     depth: int
     fragments: dict[str, bytes | None] = {}  # made anew for each
-    flat: dict[str, list[bytes]] = {}
+    flat: dict[str, list[bytes] | None] = {}
     lasting: tuple[Item, ...] = ()
     shown: Shown | None = None
 
     @property
     def own_bytes(self) -> int:
-        """What the node takes in memory now, its kept fragments included."""
-        return self.bare_bytes + sum(len(kept) for kept in self.fragments.values() if kept is not None)
+        """What the node takes in memory now, its kept fragments and its list of pieces included."""
+        listed = sum(len(pieces) for pieces in self.flat.values() if pieces is not None)
+        kept = sum(len(fragment) for fragment in self.fragments.values() if fragment is not None)
+        return self.bare_bytes + kept + _LISTED_BYTES * listed
 
     def lighten(self) -> None:
         """Let go of what can be made again."""
@@ -89,9 +93,14 @@ def link(
     endpoint: str = "",
     upstream_id: str | None = None,
     fragments: Mapping[str, bytes] | None = None,
+    before: list[bytes] | None = None,
     shown: Shown | None = None,
 ) -> Node:
-    """A new node after `parent`. Raises ValueError where the parent is another tenant's."""
+    """A new node after `parent`. `before` is the parent's `history` in the one encoding of `fragments`, if it is at
+    hand: the node takes the list over.
+
+    Raises ValueError where the parent is another tenant's.
+    """
     if parent is not None and parent.tenant != tenant:
         raise ValueError("a chain never crosses tenants")
     kept = {encoding: _other_than(items, output, made) for encoding, made in (fragments or {}).items()}
@@ -121,11 +130,13 @@ def link(
         lasting=lasting(parent, (*items, *output)),
         shown=shown,
     )
-    for encoding in kept:
-        before = [] if parent is None else parent.flat.pop(encoding, None)
-        if before is not None:
-            before += _pieces(made, kept[encoding])
+    if before is not None:
+        ((encoding, fragment),) = kept.items()
+        if parent is None or parent.flat.get(encoding, before) is not None:
+            before += _pieces(made, fragment)
             made.flat[encoding] = before
+        if parent is not None:
+            parent.flat[encoding] = None
     return made
 
 
@@ -160,14 +171,14 @@ def lineage(node: Node | None) -> list[Node]:
 def history(node: Node | None, encoding: str, encode: Encoder, *, keep: bool = True) -> list[bytes]:
     """A chain in an upstream's encoding, in pieces to be joined by commas, encoded only where not yet known.
 
-    `keep` says whether what had to be made is kept on its node. A node that was continued already has given its pieces
-    away: to continue it again walks its chain once.
+    `keep` says whether what had to be made is kept on its node. The list is the caller's, who may hand it to `link`. A
+    node that was continued already has given its own away: to continue it again walks its chain.
     """
     if node is None:
         return []
     kept = node.flat.get(encoding)
     if kept is not None:
-        return kept.copy()  # the list grows when somebody links what comes next
+        return kept.copy()
     pieces: list[bytes] = []
     for each in lineage(node):
         if encoding in each.fragments:
@@ -178,8 +189,6 @@ def history(node: Node | None, encoding: str, encode: Encoder, *, keep: bool = T
             if keep:
                 each.fragments[encoding] = fragment
         pieces += _pieces(each, fragment)
-    if keep:
-        node.flat[encoding] = pieces.copy()
     return pieces
 
 

@@ -22,6 +22,8 @@ class Holding:
             holders = self._holders.get(each, 0)
             self._holders[each] = holders + 1
             if holders:
+                if each is not node:
+                    self._count(each, each.own_bytes)  # its list of pieces went to the node after it
                 return
             self._count(each, each.own_bytes)
             each = each.parent

@@ -50,6 +50,7 @@ class Turn:
         self._whole = False  # has the answer ended by itself? Then nothing can stop it any more
         self._upstream_part = Stoppable()  # what `steer` ends
         self._unsent: list[bytes] = []  # what leaves with the next events
+        self._history: list[bytes] = []  # what the turn continues, in the upstream's dialect
 
     async def run(self, running: RunningTurn) -> None:
         """Travel the road; whatever goes wrong ends in one event."""
@@ -91,7 +92,7 @@ class Turn:
         record.answers_calls = parent is not None and bool(parent.open_calls)
         if create.generate:
             require_answers(open_calls)
-        history = chain.history(parent, translator.encoding, translator.encode)
+        self._history = history = chain.history(parent, translator.encoding, translator.encode)
         if not create.generate:
             self._check_warm_up(translator, history)
             self._describe()
@@ -273,6 +274,7 @@ class Turn:
             endpoint=self._record.endpoint,
             upstream_id=result.upstream_id,
             fragments={translator.encoding: b",".join(part for part in parts if part)},
+            before=self._history,
             shown=_kept(shown, result) if create.store else None,
         )
         # Of the answer, too, something may be nothing that the upstream could be told again.

@@ -7,31 +7,39 @@ finds them; the bytes themselves decide.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
+from operator import attrgetter
 from typing import Any, TypeVar
 
 import xxhash
 from cachetools import LRUCache
 
 from proxy.telemetry.caches import CacheCounts
-from proxy.wire.codec import Raw
+from proxy.wire.codec import NULL, Raw
 
 T = TypeVar("T")
 
 # What is made of them differs by model and by upstream; nobody asks in many ways with the same terms.
 _MOST_MADE = 16
-_OVERHEAD_BYTES = 4000
+# Bytes beside those that a client sent: of any terms, of a member, of an element of one that is decoded, of a tool and
+# of an object within the tools, which may be a tool in a namespace. A message of many small pieces takes many times its
+# own size.
+_OVERHEAD_BYTES, _MEMBER_BYTES, _ELEMENT_BYTES, _TOOL_BYTES, _OBJECT_BYTES = 4000, 200, 100, 1000, 400
 
 
 class Terms:
-    """Members as raw JSON and, of those that Loopline acts on, their values. Immutable but for what is made of them."""
+    """Members as raw JSON and, of those that Loopline acts on, their values. Immutable but for what is made of them.
+
+    `size` is about what they take in memory, in bytes, with what will be made of them.
+    """
 
     __slots__ = ("_made", "members", "size", "values")
 
     def __init__(self, members: Mapping[str, Raw], values: Mapping[str, Any]) -> None:
         self.members = members
         self.values = values
-        self.size = sum(memoryview(raw).nbytes for raw in members.values())  # bytes
+        self.size = _size(members, values)
         self._made: dict[str, tuple[tuple[object, ...], Any]] = {}
 
     def made(self, what: str, of: tuple[object, ...], make: Callable[[], T]) -> T:
@@ -51,7 +59,7 @@ class TermsMemo:
     """Terms already parsed, by tenant and digest, within a byte budget."""
 
     def __init__(self, budget_bytes: int = 64 * 1024 * 1024) -> None:
-        self._kept: LRUCache[tuple[str, bytes], Terms] = LRUCache(budget_bytes, getsizeof=_size)
+        self._kept: LRUCache[tuple[str, bytes], Terms] = LRUCache(budget_bytes, getsizeof=attrgetter("size"))
         self.counts = CacheCounts()
 
     def find(self, tenant: str, members: Mapping[str, Raw], parse: Callable[[Mapping[str, Raw]], Terms]) -> Terms:
@@ -63,7 +71,7 @@ class TermsMemo:
             return kept
         self.counts.misses += 1
         terms = parse({name: Raw(bytes(raw)) for name, raw in members.items()})
-        if _size(terms) <= self._kept.maxsize:
+        if terms.size <= self._kept.maxsize:
             before = len(self._kept) + (key not in self._kept)
             self._kept[key] = terms
             self.counts.full += before - len(self._kept)
@@ -81,6 +89,15 @@ def _bytes(pair: tuple[str, Raw]) -> tuple[bytes, Raw]:
     return pair[0].encode(), pair[1]
 
 
-def _size(terms: Terms) -> int:
-    """About what it takes in memory, in bytes, with what will be made of it."""
-    return _OVERHEAD_BYTES + 4 * terms.size
+def _size(members: Mapping[str, Raw], values: Mapping[str, Any]) -> int:
+    sent = sum(memoryview(raw).nbytes for raw in members.values())
+    elements = sum(len(value) for value in values.values() if isinstance(value, list | dict))
+    return (
+        _OVERHEAD_BYTES
+        + 4 * sent
+        + sum(map(sys.getsizeof, members))
+        + _MEMBER_BYTES * len(members)
+        + _ELEMENT_BYTES * elements
+        + _TOOL_BYTES * len(values.get("tools") or ())
+        + _OBJECT_BYTES * bytes(members.get("tools", NULL)).count(b"{")
+    )

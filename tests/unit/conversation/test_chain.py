@@ -179,8 +179,13 @@ def grown(parent: Node | None, number: int) -> Node:
     items, output = ((message(each),) for each in text)
     return link(
         parent, tenant="t", response=f"r{number}", items=items, output=output, open_calls=NONE, stored=True,
-        fragments={"d": f"<{number}>".encode()},
+        fragments={"d": f"<{number}>".encode()}, before=history(parent, "d", joined),
     )  # fmt: skip
+
+
+def listed(nodes: Sequence[Node]) -> int:
+    """How many pieces they list together."""
+    return sum(len(pieces or ()) for each in nodes for pieces in each.flat.values())
 
 
 def test_a_chain_that_only_grows_is_never_walked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,7 +218,41 @@ def test_the_pieces_of_a_chain_are_listed_once_not_once_a_node() -> None:
     tip = grown(None, 0)
     for number in range(1, 200):
         tip = grown(tip, number)
-    assert sum(len(pieces) for each in lineage(tip) for pieces in each.flat.values()) == 200
+    assert listed(lineage(tip)) == 200
+
+
+def test_what_is_listed_is_counted() -> None:
+    tip = grown(None, 0)
+    for number in range(1, 20):
+        tip = grown(tip, number)
+    assert tip.own_bytes == tip.bare_bytes + len(b"<19>") + 8 * 20
+
+
+def test_many_answers_to_one_question_do_not_each_list_what_came_before() -> None:
+    trunk = grown(None, 0)
+    for number in range(1, 200):
+        trunk = grown(trunk, number)
+    forks = [grown(trunk, number) for number in range(200, 300)]
+    assert listed([*lineage(trunk), *forks]) == 201
+
+
+def test_turns_that_fail_all_along_a_chain_leave_no_list_behind() -> None:
+    tip = grown(None, 0)
+    for number in range(1, 200):
+        tip = grown(tip, number)
+    for each in lineage(tip):
+        told(each)
+    assert listed(lineage(tip)) == 200
+
+
+def test_a_fork_that_goes_on_is_walked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    trunk = grown(grown(None, 0), 1)
+    grown(trunk, 2)
+    fork = grown(grown(trunk, 3), 4)
+    monkeypatch.setattr(chain, "lineage", lambda node: pytest.fail("walked"))
+    for number in range(5, 8):
+        fork = grown(fork, number)
+    assert told(fork) == b"<0>,<1>,<3>,<4>,<5>,<6>,<7>"
 
 
 def test_a_chain_that_was_lightened_says_the_same() -> None:
@@ -221,7 +260,7 @@ def test_a_chain_that_was_lightened_says_the_same() -> None:
     before = tip.own_bytes
     for each in lineage(tip):
         each.lighten()
-    assert tip.own_bytes == before - len(b"<1>")
+    assert tip.own_bytes == before - len(b"<1>") - 8 * 2
     assert told(tip) == b"in0,out0,in1,out1"
 
 
@@ -229,5 +268,5 @@ def test_a_chain_that_was_lightened_says_the_same() -> None:
 def test_a_very_deep_chain_is_let_go_of() -> None:
     tip: Node | None = None
     for number in range(100_000):
-        tip = grown(tip, number)
+        tip = node(tip, f"r{number}", "in", "out")
     del tip  # no recursion, however deep

@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
-from proxy.conversation.chain import Node, lineage, link
+from proxy.conversation.chain import Node, history, lineage, link
 from proxy.conversation.memory import MemoryStore
 from proxy.session.known import Known
 from proxy.wire.codec import Raw
@@ -128,6 +128,21 @@ def test_a_very_long_conversation_is_put_and_forgotten_without_recursion() -> No
     del last
     assert asyncio.run(store.get("t", "r49999", TTL_S)) is None
     assert store.used_bytes() == 0
+
+
+def test_what_a_chain_lists_is_counted_once() -> None:
+    store = MemoryStore(1 << 30, TTL_S)
+    tip: Node | None = None
+    for number in range(30):
+        item, before = Item("message", b"x", "user"), history(tip, "d", lambda items: b"")
+        tip = link(
+            tip, tenant="t", response=f"resp_lp1000001234567{number:032d}", items=(item,), output=(),
+            open_calls=frozenset(), stored=True, fragments={"d": b"y"}, before=before,
+        )  # fmt: skip
+        now(store.put(tip, 0))
+        assert store.used_bytes() == sum(each.own_bytes for each in lineage(tip))
+    assert tip is not None
+    assert store.used_bytes() == tip.total_bytes + 8 * 30
 
 
 def told(parent: Node | None, number: int, size: int = 1000, tenant: str = "t") -> Node:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import pytest
 
 from proxy.errors import LooplineError
+from proxy.translate.tools.listed import ToolMemo
 from proxy.wire.client_events import Create, Limits, parse_create, parse_terms
 from proxy.wire.codec import decode_object
 from proxy.wire.terms import Terms, TermsMemo
@@ -69,6 +72,37 @@ def test_they_pin_no_message_and_stay_within_their_budget() -> None:
     large = create(memo, instructions="x" * 200_000)
     assert large.raw("instructions") is not None
     assert create(memo, instructions="x" * 200_000).terms is not large.terms
+
+
+@pytest.mark.parametrize(
+    "many",
+    [
+        lambda number: {f"{number}" + "x" * 200_000: 1},
+        lambda number: {f"{number}" + "x" * 200_000 + "😀": 1},
+        lambda number: {f"{number}x{place}": 1 for place in range(500)},
+        lambda number: {"user": str(number), "text": {str(place): 0 for place in range(512)}},
+        lambda number: {"user": str(number), "include": ["a"] * 10_000},
+        lambda number: {"tools": [{"type": "custom", "name": f"f{number}x{place}"} for place in range(1024)]},
+        lambda number: {"tools": [{"type": "function", "name": f"f{number}x{place}"} for place in range(1024)]},
+        lambda number: {
+            "tools": [{"type": "namespace", "name": f"n{number}", "tools": [
+                {"type": "function", "name": f"f{place}"} for place in range(500)
+            ]}]
+        },
+    ],
+    ids=["name", "wide name", "members", "elements", "texts", "custom tools", "functions", "namespaces"],
+)  # fmt: skip
+def test_no_form_takes_much_more_memory_than_is_counted(many: Callable[[int], dict[str, Any]]) -> None:
+    memo, tools = TermsMemo(budget_bytes=1 << 20), ToolMemo(budget_bytes=1)
+    tracemalloc.start()
+    try:
+        for number in range(20):
+            made = create(memo, **many(number))
+            made.terms.made("tools", (), partial(tools.read, "t", made.raw("tools")))
+        held = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert held < 1.5 * (1 << 20)
 
 
 def test_what_is_made_of_them_is_made_once_for_the_same_objects() -> None:
