@@ -29,7 +29,8 @@ from proxy.upstream.endpoint import Endpoint
 STOPPED, CANNOT_START, INTERRUPTED = 0, 1, 130
 _PROBE_EVERY_S = 2.0
 _SHOWN_MODELS = 8
-_GC_AFTER = 10_000  # objects; Python begins with 700
+# Objects, then rounds: seldom enough for turns, often enough for the cycles that a socket leaves (make flood).
+_GC_AFTER = (2_000, 10, 4)
 _LARGER = "make run UPSTREAM=http://host:8000/v1 (loopline serve --upstream URL)"
 
 
@@ -119,7 +120,7 @@ def _settle_memory() -> None:
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(_GC_AFTER, 20, 50)
+    gc.set_threshold(*_GC_AFTER)
 
 
 class _Signals:
