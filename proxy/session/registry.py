@@ -120,7 +120,7 @@ class RunningTurn:
         for subscriber in subscribers:
             subscriber.ended()
 
-    def task_ended(self, _task: asyncio.Task[None]) -> None:
+    def task_ended(self) -> None:
         """A task cancelled before its first step never ran its own ending."""
         if not self._ended and self.cancel_reason is not None:
             self.refuse(self.cancel_reason)
@@ -152,8 +152,7 @@ class Registry:
             raise LooplineError(Kind.SHUTTING_DOWN, "The server is shutting down.")
         turn = RunningTurn(response, subscriber, self._forget, lease)
         self._turns[response] = turn
-        turn.task = self.tasks.spawn(run(turn), f"turn {response}")
-        turn.task.add_done_callback(turn.task_ended)
+        turn.task = self.tasks.spawn(run(turn), f"turn {response}", turn.task_ended)
         return turn
 
     async def rested(self) -> None:

@@ -14,6 +14,7 @@ from proxy.http_client import HttpClient
 from proxy.models.cache import CatalogCache
 from proxy.models.catalog import Names
 from proxy.session.known import Known
+from proxy.session.stopping import Timers
 from proxy.telemetry.observer import Observer
 from proxy.translate.tools.listed import ToolMemo
 from proxy.upstream.endpoint import Endpoint
@@ -40,6 +41,7 @@ class Services:
     max_output_bytes: int
     sealer: Sealer
     known: Known | None = None
+    timers: Timers = field(default_factory=Timers)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
+from heapq import heapify, heappop, heappush
 from types import TracebackType
+
+
+# Timers that were left and are still kept, beside those that are open.
+_MOST_LEFT = 256
 
 
 class Stopped(Exception):
@@ -47,18 +53,72 @@ class Stoppable:
             raise Stopped from error
 
 
+class Timers:
+    """Timers for very many turns, nearly all of which are left before their time: one of the event loop stands for all.
+
+    A timer of the event loop's own costs a hundredth of a short turn.
+    """
+
+    __slots__ = ("_due", "_handle", "_looks_at", "_made", "_open")
+
+    def __init__(self) -> None:
+        self._due: list[tuple[float, int, Timer]] = []  # a heap; those that were left stay until then, or for a while
+        self._handle: asyncio.TimerHandle | None = None
+        self._looks_at = 0.0
+        self._made = 0
+        self._open = 0
+
+    def after(self, after_s: float, call: Callable[..., object], *args: object) -> Timer:
+        """`with` it: it calls `call(*args)` after `after_s`, unless it was left before."""
+        return Timer(self, after_s, partial(call, *args))
+
+    def begin(self, timer: Timer, after_s: float) -> None:
+        """For `Timer`: it is open from now on."""
+        loop = asyncio.get_running_loop()
+        when = loop.time() + after_s
+        self._made += 1
+        self._open += 1
+        heappush(self._due, (when, self._made, timer))
+        if self._handle is None or when < self._looks_at:
+            self._arm(loop, when)
+
+    def end(self) -> None:
+        """For `Timer`: one is over."""
+        self._open -= 1
+        if len(self._due) > _MOST_LEFT + 2 * self._open:
+            self._due = [due for due in self._due if due[2].call is not None]
+            heapify(self._due)
+
+    def _arm(self, loop: asyncio.AbstractEventLoop, when: float) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+        self._handle, self._looks_at = loop.call_at(when, self._look), when
+
+    def _look(self) -> None:
+        self._handle = None
+        loop = asyncio.get_running_loop()
+        now, due = loop.time(), self._due
+        while due and (due[0][0] <= now or due[0][2].call is None):
+            call = heappop(due)[2].call
+            if call is not None:
+                call()
+        if due and self._handle is None:
+            self._arm(loop, due[0][0])
+
+
 class Timer:
-    """`with timer:` calls `call(*args)` after `after_s`, unless it was left before."""
+    """One of `Timers`."""
 
-    __slots__ = ("_after_s", "_args", "_call", "_handle")
+    __slots__ = ("_after_s", "_timers", "call")
 
-    def __init__(self, after_s: float, call: Callable[..., object], *args: object) -> None:
+    def __init__(self, timers: Timers, after_s: float, call: Callable[[], object]) -> None:
+        self._timers = timers
         self._after_s = after_s
-        self._call = call
-        self._args = args
+        self.call: Callable[[], object] | None = call
 
     def __enter__(self) -> None:
-        self._handle = asyncio.get_running_loop().call_later(self._after_s, self._call, *self._args)
+        self._timers.begin(self, self._after_s)
 
     def __exit__(self, *_: object) -> None:
-        self._handle.cancel()
+        self.call = None
+        self._timers.end()

@@ -12,15 +12,17 @@ class Tasks:
 
     def __init__(self, crashed: Callable[[str, BaseException], None]) -> None:
         self._crashed = crashed
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], Callable[[], None] | None] = {}
 
     def __len__(self) -> int:
         return len(self._tasks)
 
-    def spawn(self, coroutine: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        """Run a coroutine as a task of this owner."""
+    def spawn(
+        self, coroutine: Coroutine[Any, Any, None], name: str, ended: Callable[[], None] | None = None
+    ) -> asyncio.Task[None]:
+        """Run a coroutine as a task of this owner; `ended` is called once it is over, however it ended."""
         task = asyncio.get_running_loop().create_task(coroutine, name=name)
-        self._tasks.add(task)
+        self._tasks[task] = ended
         task.add_done_callback(self._ended)
         return task
 
@@ -32,6 +34,8 @@ class Tasks:
             await asyncio.wait(self._tasks)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
+        ended = self._tasks.pop(task)
+        if ended is not None:
+            ended()
         if not task.cancelled() and (error := task.exception()) is not None:
             self._crashed(task.get_name(), error)

@@ -249,7 +249,7 @@ class Turn:
     def _begun_in_time(self, running: RunningTurn) -> Timer:
         """What is open while the upstream is asked: created and in_progress leave then, if it takes long."""
         passed_s = self._services.clock() - (self._record.started_s or 0.0)  # asking for the models took some of it
-        return Timer(max(0.0, self._services.early_events_s - passed_s), self._begin, running)
+        return self._services.timers.after(max(0.0, self._services.early_events_s - passed_s), self._begin, running)
 
     async def _conclude(self, running: RunningTurn, result: Result, open_calls: frozenset[str]) -> None:
         """Keep the answer, then say that it is whole: a client continues the moment it reads the terminal event."""

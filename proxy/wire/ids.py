@@ -8,18 +8,37 @@ items, `i` and hex digits for the input's, which get an id only when they are li
 
 from __future__ import annotations
 
+import os
 import re
-import secrets
 
 _OURS = re.compile(r"resp_lp1[0-9a-z]{4}([0-9a-f]{8})([0-9a-f]{32})\Z")
 _ITEM = re.compile(r"[a-z]+_([0-9a-f]{32})i?[0-9a-f]{4,8}\Z")
 _MARK = "resp_lp1"
 DEFAULT_WORKER = "0000"
+_HEX_DIGITS = 32  # 128 bits
+_AT_ONCE = 256
+
+
+class _Random:
+    """Random bits of the operating system, 128 for each id; asking it for those of one id costs most of making one."""
+
+    def __init__(self) -> None:
+        self._ready: list[str] = []
+        os.register_at_fork(after_in_child=self._ready.clear)  # or two processes would mint the same ids
+
+    def take(self) -> str:
+        if not self._ready:
+            bits = os.urandom(_AT_ONCE * _HEX_DIGITS // 2).hex()
+            self._ready += [bits[at : at + _HEX_DIGITS] for at in range(0, len(bits), _HEX_DIGITS)]
+        return self._ready.pop()
+
+
+_RANDOM = _Random()
 
 
 def response_id(parent: str | None = None, worker: str = DEFAULT_WORKER) -> str:
     """A new response id, carrying the root of `parent`'s chain when there is one."""
-    random = secrets.token_hex(16)
+    random = _RANDOM.take()
     match = _OURS.match(parent) if parent else None
     return f"{_MARK}{worker}{match[1] if match else random[:8]}{random}"
 

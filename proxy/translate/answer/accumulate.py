@@ -62,6 +62,7 @@ class Answer:
         self._closed_calls: set[int] = set()
         self._call_ids: set[str] = set()
         self._minted = 0
+        self._last_text: bytes | None = None
 
     def take(self) -> list[bytes]:
         """The events since the last take."""
@@ -147,6 +148,11 @@ class Answer:
         if self._open is not None and self._open.kind in ("call", "reasoning"):
             self._open = None
         self._close_open(INCOMPLETE)
+
+    @property
+    def only_text(self) -> bytes | None:
+        """The JSON string of an answer that is one message of one text; None for any other."""
+        return self._last_text if len(self.items) == 1 else None
 
     def output(self) -> bytes:
         """The finished items joined by commas."""
@@ -329,6 +335,7 @@ class Answer:
         """The whole item; tells of the end of its part."""
         shape = SHAPES[open_.kind]
         text = b'"%b"' % b"".join(open_.said)
+        self._last_text = text if open_.kind == "text" else None
         at = place(open_.id, len(self.items))
         part, extra = whole_part(shape, text, open_.marks)
         self._event(b"%b.done" % shape.events, b'%b,"%b":%b%b' % (at, shape.member, text, extra))

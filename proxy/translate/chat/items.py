@@ -36,19 +36,23 @@ class _Reasoning(msgspec.Struct):
     encrypted_content: str | None = None
 
 
-class _Said(msgspec.Struct, gc=False):
-    role: str
-    content: Raw = NULL
-
-
 class _SaidPart(msgspec.Struct, gc=False):
     type: str
     text: Raw = NULL
 
 
+class _Said(msgspec.Struct, gc=False):
+    role: str
+    content: list[_SaidPart] | str | None = None
+
+
+class _SaidText(msgspec.Struct, gc=False):
+    content: Raw
+
+
 _MESSAGE = msgspec.json.Decoder(_Message)
 _SAID = msgspec.json.Decoder(_Said)
-_SAID_PARTS = msgspec.json.Decoder(list[_SaidPart])
+_SAID_TEXT = msgspec.json.Decoder(_SaidText)
 _TEXT_PARTS = frozenset({"input_text", "output_text", "text"})
 _SPEAKERS: Mapping[str, Callable[[Messages, Raw], None]] = {
     "user": lambda messages, text: messages.say("user", text),
@@ -105,25 +109,33 @@ def _alone(item: Item) -> bytes | None:
     said = _one_text(item) if item.kind == "message" else None
     if said is None or said[0] not in _SPEAKERS:
         return None
-    return b'{"role":"%b","content":%b}' % (said[0].encode(), said[1])
+    return said_alone(said[0].encode(), said[1])
+
+
+def said_alone(role: bytes, text: bytes) -> bytes:
+    """A message that says one text, a JSON string, as `Messages` writes it."""
+    return b'{"role":"%b","content":%b}' % (role, text)
 
 
 def _one_text(item: Item) -> tuple[str, bytes] | None:
     """The role, and the JSON string of a message that says one text, which need not be decoded; None for any other."""
     try:
         message = _SAID.decode(item.raw)
-        text = message.content
-        if bytes(memoryview(text)[:1]) == b"[":
-            parts = _SAID_PARTS.decode(text)
-            if len(parts) != 1 or parts[0].type not in _TEXT_PARTS:
+        content = message.content
+        if isinstance(content, list):
+            if len(content) != 1 or content[0].type not in _TEXT_PARTS:
                 return None
-            text = parts[0].text
+            text = bytes(content[0].text)
+        else:
+            text = b"" if content is None else bytes(_SAID_TEXT.decode(item.raw).content)
     except (msgspec.DecodeError, RecursionError):
         return None  # what is wrong with it is said by whoever reads it whole
-    raw = bytes(text)
-    if not raw.startswith(b'"') or b"\\u" in raw or b"\\/" in raw:
-        return None  # escapes that are not written so here: what has none is written as it came
-    return message.role, raw
+    return (message.role, text) if is_written_so(text) else None
+
+
+def is_written_so(text: bytes) -> bool:
+    """Is it a JSON string, as it is written here? One without escapes that are not is written as it came."""
+    return text.startswith(b'"') and b"\\u" not in text and b"\\/" not in text
 
 
 def _write_user(messages: Messages, content: Content, param: str) -> None:

@@ -17,7 +17,7 @@ from proxy.translate.chat.calls import CallKeys
 from proxy.translate.chat.chunks import CHUNK, USAGE, Choice, Chunk, Delta, Function, Part, said
 from proxy.translate.chat.fields import ChatFields, own_members, wants_logprobs
 from proxy.translate.chat.halves import Halves
-from proxy.translate.chat.items import ItemEncoder, join_messages
+from proxy.translate.chat.items import ItemEncoder, is_written_so, join_messages, said_alone
 from proxy.translate.chat.marks import NOTHING, Logged, joined, marks, read_annotations, read_logprobs
 from proxy.translate.chat.plain import PlainChunks
 from proxy.translate.failures import stream_error
@@ -142,6 +142,9 @@ class ChatTranslator:
 
     def encode(self, items: Sequence[Item]) -> bytes:
         """Items as messages, joined by commas."""
+        said = self._answer.only_text
+        if said is not None and len(items) == 1 and items[0] is self._answer.items[0] and is_written_so(said):
+            return said_alone(b"assistant", said)  # most answers: what was just written need not be read again
         return self._items.encode(items)
 
     def request(self, history: Sequence[bytes]) -> Body:
