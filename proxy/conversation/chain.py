@@ -201,4 +201,7 @@ def _pieces(node: Node, fragment: bytes | None) -> list[bytes]:
 
 def _other_than(items: Sequence[Item], output: Sequence[Item], fragment: bytes) -> bytes | None:
     """The fragment, None where it is the items' own bytes."""
-    return None if fragment == b",".join([item.raw for each in (items, output) for item in each]) else fragment
+    raws = [item.raw for each in (items, output) for item in each]
+    if sum(map(len, raws)) + max(0, len(raws) - 1) != len(fragment):
+        return fragment
+    return None if fragment == b",".join(raws) else fragment

@@ -77,14 +77,20 @@ class CatalogCache:
 
     async def get(self, endpoint: Asked, tenant: str, client_headers: Mapping[str, str]) -> Catalog:
         """What the endpoint serves, as this tenant may see it. Never fails: an upstream that is down serves unknown."""
-        key = _key(endpoint, tenant)
-        catalog = self._fresh(key)
+        catalog = self.known(endpoint, tenant)
         if catalog is not None:
-            self.counts.hits += 1
             return catalog
+        key = _key(endpoint, tenant)
         self.counts.misses += 1
         async with self._flights.setdefault(key, asyncio.Lock()):
             return self._fresh(key) or await self._ask(endpoint, key, client_headers)
+
+    def known(self, endpoint: Asked, tenant: str) -> Catalog | None:
+        """What `get` would give without asking anybody, if it would."""
+        catalog = self._fresh(_key(endpoint, tenant))
+        if catalog is not None:
+            self.counts.hits += 1
+        return catalog
 
     def doubt(self, endpoint: Asked, tenant: str) -> bool:
         """Something speaks against what is kept: the next `get` asks again, unless it was asked just now.

@@ -29,6 +29,8 @@ _NOTHING = _Metadata()
 def join_trace(record: SessionRecord | TurnRecord, headers: Mapping[str, str], create: Create | None = None) -> None:
     """Note in the record which trace its client names, if any. `headers` have lower-case names."""
     told = _NOTHING if create is None else _told(create)
+    if told is _NOTHING and "traceparent" not in headers:
+        return
     for parent, state in (
         (told.ws_request_header_traceparent, told.ws_request_header_tracestate),
         (told.traceparent, told.tracestate),

@@ -79,10 +79,11 @@ class Outbox:
             tag = b',"stream_id":"%b"}' % stream_id.encode()
             events = [event[:-1] + tag for event in events]
         out = frames(events)
-        size = sum(map(len, out))
+        data = b"".join(out)
+        size = len(data)
         self.bytes_out += size
         if size <= PIECE_BYTES and not self._pieces and not self._socket.congested:
-            self._socket.write(b"".join(out))
+            self._socket.write(data)
             return
         self._pieces.extend(_pieces(out))
         self._held.grow(size)

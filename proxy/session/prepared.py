@@ -10,7 +10,7 @@ from proxy.conversation import chain
 from proxy.conversation.chain import Node
 from proxy.errors import Kind, LooplineError
 from proxy.models.catalog import RESPONSES, Catalog
-from proxy.session.references import resolve
+from proxy.session.references import any_references, resolve
 from proxy.session.services import Caller, Holder, Services
 from proxy.translate.base import Brief, Translator
 from proxy.translate.chat.translator import ChatTranslator
@@ -58,11 +58,13 @@ async def prepare(services: Services, caller: Caller, create: Create, parent: No
     `LooplineError` for whatever is wrong with the request.
     """
     endpoint = services.endpoints[0]
-    items = await resolve(
-        create.items, parent, lambda item: services.store.holder(caller.tenant, item, services.clock())
-    )
+    items = create.items
+    if any_references(items):
+        items = await resolve(items, parent, lambda item: services.store.holder(caller.tenant, item, services.clock()))
     items = revive_cut_calls(items, parent.output if parent else ())
-    create = create.limited(endpoint.max_output_tokens)._replace(items=items)
+    create = create.limited(endpoint.max_output_tokens)
+    if items is not create.items:
+        create = create._replace(items=items)
     open_calls = pair_calls(parent.open_calls if parent else frozenset(), create.items)
     _check_size(parent, create, caller.grant.bound("history_bytes", services.history_bytes))
     catalog, model = await _model(services, caller, create, endpoint)
@@ -88,7 +90,9 @@ async def prepare(services: Services, caller: Caller, create: Create, parent: No
 async def _model(services: Services, caller: Caller, create: Create, endpoint: Endpoint) -> tuple[Catalog, str]:
     """What the endpoint serves, and which of it is meant; a name that it did not list has it asked once more."""
     while True:
-        catalog = await services.catalogs.get(endpoint, caller.tenant, caller.headers)
+        catalog = services.catalogs.known(endpoint, caller.tenant)
+        if catalog is None:
+            catalog = await services.catalogs.get(endpoint, caller.tenant, caller.headers)
         try:
             return catalog, services.names.resolve(create.model, catalog, caller.grant.allows)
         except LooplineError as error:

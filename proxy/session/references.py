@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from operator import attrgetter
 
 from proxy.conversation.chain import Node, lineage
 from proxy.conversation.listing import named_items
@@ -11,7 +12,13 @@ from proxy.wire import ids
 from proxy.wire.items import Item, item_id
 
 REFERENCE = "item_reference"
+_KIND = attrgetter("kind")
 Find = Callable[[str], Awaitable[Node | None]]
+
+
+def any_references(items: tuple[Item, ...]) -> bool:
+    """Is there anything to resolve? Most requests have nothing."""
+    return REFERENCE in map(_KIND, items)
 
 
 async def resolve(items: tuple[Item, ...], parent: Node | None, find: Find) -> tuple[Item, ...]:
@@ -19,11 +26,9 @@ async def resolve(items: tuple[Item, ...], parent: Node | None, find: Find) -> t
 
     What the conversation holds already is left out: it would stand there twice. Anything else is looked for in the
     response that `find` gives for its id. Raises `LooplineError` (invalid_request) naming the first that is not found.
-    Requests without references cost nothing; one with some looks at the responses that they are in, and at most once
-    at the whole conversation, for ids that were not minted here.
+    It looks at the responses that they are in, and at most once at the whole conversation, for ids that were not minted
+    here.
     """
-    if not any(item.kind == REFERENCE for item in items):
-        return items
     known = _Known(parent)
     holders: dict[str, Node] = {}
     resolved = []

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
+from operator import attrgetter
 from typing import Any, Protocol
 
 from proxy.access.accounts import Lease
 from proxy.errors import Kind, LooplineError
 from proxy.session.tasks import Tasks
+
+_CONGESTED = attrgetter("congested")
 
 
 class Subscriber(Protocol):
@@ -60,7 +63,7 @@ class RunningTurn:
     @property
     def congested(self) -> bool:
         """Is any subscriber congested?"""
-        return any(subscriber.congested for subscriber in self._subscribers)
+        return any(map(_CONGESTED, self._subscribers))
 
     async def drained(self) -> None:
         """Wait for every subscriber to have room."""

@@ -15,6 +15,8 @@ from proxy.errors import Kind, LooplineError
 class State(Enum):
     """A lane: nothing to do, waiting for room among the running turns, running one, or its socket is gone."""
 
+    __hash__ = object.__hash__  # that of Enum is a call for each look into the table
+
     IDLE = "idle"
     READY = "ready"
     BUSY = "busy"
@@ -23,6 +25,8 @@ class State(Enum):
 
 class Happened(Enum):
     """What happens to a lane. The end of a turn is two events, since what follows depends on the queue."""
+
+    __hash__ = object.__hash__  # that of Enum is a call for each look into the table
 
     CREATE = "create"
     ROOM = "room for a turn"

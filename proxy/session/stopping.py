@@ -12,7 +12,6 @@ from functools import partial
 from heapq import heapify, heappop, heappush
 from types import TracebackType
 
-
 # Timers that were left and are still kept, beside those that are open.
 _MOST_LEFT = 256
 
@@ -68,6 +67,10 @@ class Timers:
         self._made = 0
         self._open = 0
 
+    def __len__(self) -> int:
+        """How many are kept, those that were left included."""
+        return len(self._due)
+
     def after(self, after_s: float, call: Callable[..., object], *args: object) -> Timer:
         """`with` it: it calls `call(*args)` after `after_s`, unless it was left before."""
         return Timer(self, after_s, partial(call, *args))
@@ -80,7 +83,9 @@ class Timers:
         self._open += 1
         heappush(self._due, (when, self._made, timer))
         if self._handle is None or when < self._looks_at:
-            self._arm(loop, when)
+            if self._handle is not None:
+                self._handle.cancel()
+            self._handle, self._looks_at = loop.call_at(when, self._look), when
 
     def end(self) -> None:
         """For `Timer`: one is over."""
@@ -88,11 +93,6 @@ class Timers:
         if len(self._due) > _MOST_LEFT + 2 * self._open:
             self._due = [due for due in self._due if due[2].call is not None]
             heapify(self._due)
-
-    def _arm(self, loop: asyncio.AbstractEventLoop, when: float) -> None:
-        if self._handle is not None:
-            self._handle.cancel()
-        self._handle, self._looks_at = loop.call_at(when, self._look), when
 
     def _look(self) -> None:
         self._handle = None
@@ -103,7 +103,8 @@ class Timers:
             if call is not None:
                 call()
         if due and self._handle is None:
-            self._arm(loop, due[0][0])
+            self._looks_at = due[0][0]
+            self._handle = loop.call_at(self._looks_at, self._look)
 
 
 class Timer:

@@ -75,6 +75,10 @@ class Tokens:
     total: int = 0
 
 
+def _at_least_0(count: int | None) -> int:
+    return count if count is not None and count > 0 else 0
+
+
 # The largest count that every client's JSON library reads exactly.
 _MAX_TOKENS = 2**53
 
@@ -83,7 +87,7 @@ def counted(
     tokens_in: int | None, cached: int | None, tokens_out: int | None, reasoning: int | None, total: int | None
 ) -> Tokens | None:
     """An upstream's counts as numbers of tokens: negative ones are 0; with an absurd one, nothing is known."""
-    made = Tokens(*(max(0, count or 0) for count in (tokens_in, cached, tokens_out, reasoning)))
+    made = Tokens(_at_least_0(tokens_in), _at_least_0(cached), _at_least_0(tokens_out), _at_least_0(reasoning))
     if total == made.input + made.output + made.reasoning:
         made.output += made.reasoning  # some count it beside the output
     made.total = made.input + made.output

@@ -7,7 +7,11 @@ from enum import Enum, auto
 
 _FIN, _RSV1, _CONTROL, _OPCODE = 0x80, 0x40, 0x08, 0x0F
 _MASKED, _LENGTH = 0x80, 0x7F
-_LENGTH_BYTES = {126: 2, 127: 8}
+_TWO_BYTES = 126
+_LENGTH_BYTES = {_TWO_BYTES: 2, 127: 8}
+# The first byte of a text message in one frame, and what is before the payload of one whose length has two bytes.
+_WHOLE_TEXT, _LONG_HEADER = 0x81, 8
+_SHORTEST_LONG = _LONG_HEADER + 126
 # All reserved bits: whoever parses this closes with 1002, once what came before it has been served.
 _BREAKS = b"\xf0\x80"
 # The end of a message that has begun, a message of nothing, a close that says nothing.
@@ -62,6 +66,9 @@ class FrameWatch:
         """What came next. Returns what the parser gets in its place: whole headers, whose first reserved bit is gone
         where it says that a message is compressed, and a frame that it refuses instead of one that must not be.
         """
+        if self._is_one_whole_text(data):
+            self.contents.append(Content.PLAIN)
+            return data
         if self.broken:
             return b""
         self.bytes -= len(self._rest)
@@ -94,6 +101,13 @@ class FrameWatch:
         if self.broken:
             return b"".join(out)
         return b"".join((*out, data[start:at])) if out or self._rest or start else data
+
+    def _is_one_whole_text(self, data: bytes) -> bool:
+        """Is it one uncompressed text message and nothing else, as nearly every read is?"""
+        if len(data) < _SHORTEST_LONG or data[0] != _WHOLE_TEXT or self.begun or self.deaf or self.broken:
+            return False
+        size = _LONG_HEADER + (data[2] << 8 | data[3])
+        return data[1] == _MASKED | _TWO_BYTES and len(data) == size <= self.max_bytes
 
     def _begin(self, header: bytes) -> bytes:
         """A frame begins: what the parser gets for its header."""

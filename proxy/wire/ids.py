@@ -17,6 +17,7 @@ _MARK = "resp_lp1"
 DEFAULT_WORKER = "0000"
 _HEX_DIGITS = 32  # 128 bits
 _AT_ONCE = 256
+_ID = re.compile(f"[0-9a-f]{{{_HEX_DIGITS}}}")
 
 
 class _Random:
@@ -28,8 +29,7 @@ class _Random:
 
     def take(self) -> str:
         if not self._ready:
-            bits = os.urandom(_AT_ONCE * _HEX_DIGITS // 2).hex()
-            self._ready += [bits[at : at + _HEX_DIGITS] for at in range(0, len(bits), _HEX_DIGITS)]
+            self._ready += _ID.findall(os.urandom(_AT_ONCE * _HEX_DIGITS // 2).hex())
         return self._ready.pop()
 
 

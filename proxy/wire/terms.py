@@ -43,9 +43,12 @@ class Terms:
         self._made: dict[str, tuple[tuple[object, ...], Any]] = {}
 
     def made(self, what: str, of: tuple[object, ...], make: Callable[[], T]) -> T:
-        """What `make` gives, made once for these terms and these very objects; what it raises is not kept."""
+        """What `make` gives, made once for these terms and these objects; what it raises is not kept.
+
+        They are compared: the very same ones, as they are but for a changed catalog, cost nothing.
+        """
         kept = self._made.get(what)
-        if kept is not None and len(kept[0]) == len(of) and all(a is b for a, b in zip(kept[0], of, strict=True)):
+        if kept is not None and kept[0] == of:
             found: T = kept[1]
             return found
         made = make()

@@ -45,7 +45,7 @@ class Answer:
         seal: Callable[[str], str] | None = None,
     ) -> None:
         self._calls = calls or {}
-        self.names = Names(self._calls)
+        self._names: Names | None = None
         self._seal = seal
         self.allowed: frozenset[str] | None = None
         self._refused_calls: set[int] = set()
@@ -64,6 +64,13 @@ class Answer:
         self._minted = 0
         self._last_text: bytes | None = None
 
+    @property
+    def names(self) -> Names:
+        """The names of the functions on offer; made with the first call, which many answers lack."""
+        if self._names is None:
+            self._names = Names(self._calls)
+        return self._names
+
     def take(self) -> list[bytes]:
         """The events since the last take."""
         taken, self._events = self._events, []
@@ -71,7 +78,7 @@ class Answer:
 
     def text(self, delta: str) -> None:
         """Some of the answer's text."""
-        self._write("text", delta)
+        self.say("text", delta)
 
     def spoken(self, kind: str, texts: Sequence[bytes]) -> None:
         """Some text, reasoning or refusal in pieces that are JSON already, their quotes left out."""
@@ -84,7 +91,7 @@ class Answer:
             self.sequence = sequence + len(texts)
         else:
             for text in texts:
-                self._write(kind, decode_text(text))
+                self.say(kind, decode_text(text))
 
     def marked_text(self, delta: str, marks: Marks) -> None:
         """Some of the answer's text, perhaps none, and what stands beside it."""
@@ -96,11 +103,11 @@ class Answer:
 
     def refusal(self, delta: str) -> None:
         """Some of a refusal."""
-        self._write("refusal", delta)
+        self.say("refusal", delta)
 
     def reasoning(self, delta: str) -> None:
         """Some raw reasoning."""
-        self._write("reasoning", delta)
+        self.say("reasoning", delta)
 
     def call(self, key: int, call_id: str, name: str, arguments: str) -> None:
         """Some of the call numbered `key`; `call_id` and `name` may come once or each time, the name in pieces.
@@ -158,7 +165,8 @@ class Answer:
         """The finished items joined by commas."""
         return b",".join(item.raw for item in self.items)
 
-    def _write(self, kind: str, delta: str) -> None:
+    def say(self, kind: str, delta: str) -> None:
+        """Some text, reasoning or refusal."""
         open_ = self._open
         # What waits came first, even where it is of the open item's kind.
         if open_ is not None and open_.kind == kind and not self._waiting:

@@ -94,8 +94,7 @@ class ChatTranslator:
         self._intake = Intake(brief.max_event_bytes)
         self._finish_reason: str | None = None
         self._done = False
-        self._say = {"text": self._answer.text, "reasoning": self._answer.reasoning, "refusal": self._answer.refusal}
-        self._keys = CallKeys(self._answer.is_whole, self._answer.names)
+        self._keys: CallKeys | None = None  # made with the first call
         self._wants_logprobs = wants_logprobs(brief.create.terms, brief.profile.chat)
         self._logged: list[Logged] = []  # of tokens that gave no text yet
         self._by_message = False
@@ -122,8 +121,7 @@ class ChatTranslator:
     @property
     def left_out(self) -> list[LeftOut]:
         """What the request cannot say."""
-        refused = (LeftOut("call", name) for name in self._answer.refused)
-        return [*self._left_out, *self._items.left_out, *refused]
+        return [*self._left_out, *self._items.left_out, *(LeftOut("call", name) for name in self._answer.refused)]
 
     @property
     def ended(self) -> bool:
@@ -298,7 +296,7 @@ class ChatTranslator:
 
     def _say_pieces(self, content: list[Part | str]) -> None:
         for kind, text in said(content):
-            self._say[kind](text)
+            self._answer.say(kind, text)
 
     def _take_marked(self, delta: Delta, payload: bytes) -> None:
         """Content with its log-probabilities and annotations, which go with the last of its text."""
@@ -311,7 +309,7 @@ class ChatTranslator:
                 self._answer.marked_text(text, marks(joined([*self._logged, logged]), annotations))
                 self._logged = []
             else:
-                self._say[kind](text)
+                self._answer.say(kind, text)
         if last is None and annotations:
             self._answer.marked_text("", marks(NOTHING, annotations))
         if delta.is_empty:  # a piece of a character; tokens of a thought or of a call are no text's
@@ -319,6 +317,8 @@ class ChatTranslator:
 
     def _take_calls(self, delta: Delta) -> None:
         calls = delta.tool_calls or ()
+        if self._keys is None:
+            self._keys = CallKeys(self._answer.is_whole, self._answer.names)
         for position, call in enumerate(calls):
             key = self._keys.of(call, position, alone=len(calls) == 1)
             function = call.function or _NO_FUNCTION

@@ -57,6 +57,7 @@ def test_it_knows_after_every_byte_what_is_whole_and_hands_on_all(
             assert watch.begun == (at < len(message))
             assert watch.bytes == (at if at < len(message) else 0)
     assert handed == b"".join(message for message, _ in sent)
+    assert list(watch.contents) == [Content.PLAIN] * len(sent)
     assert not watch.broken
     assert not watch.deaf
 

@@ -1,3 +1,4 @@
+import os
 import re
 
 import pytest
@@ -39,3 +40,19 @@ def test_only_the_exact_form_is_ours(mangle: object) -> None:
 
 def test_the_worker_can_be_read_from_the_id() -> None:
     assert ids.response_id(worker="0a9z")[8:12] == "0a9z"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+def test_two_processes_never_mint_the_same_ids() -> None:
+    ids.response_id()  # random bits are at hand, which a child would inherit
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(writing, "\n".join(ids.response_id() for _ in range(300)).encode())
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as told:
+        theirs = set(told.read().split())
+    os.waitpid(child, 0)
+    assert len(theirs) == 300
+    assert not theirs & {ids.response_id() for _ in range(300)}

@@ -127,3 +127,17 @@ def test_undecoded_or_decoded_is_the_same(stream: bytes, data: st.DataObject, ex
     fast = _outcome(reads, extra)
     with patch.object(PlainChunks, "read", lambda *_: []):
         assert _outcome(reads, extra) == fast
+
+
+@given(_streams())
+@settings(deadline=None, max_examples=200)
+def test_an_answer_goes_on_as_it_would_be_read_again(stream: bytes) -> None:
+    answered: ChatTranslator = chat(create())
+    try:
+        answered.feed(stream)
+        answered.finish()
+    except LooplineError:
+        return
+    items = answered.result().items
+    again: ChatTranslator = chat(create())
+    assert answered.encode(items) == again.encode(items)

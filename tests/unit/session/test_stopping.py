@@ -1,0 +1,46 @@
+"""Timers of turns: nearly all are left before their time, and none may be lost or kept."""
+
+import asyncio
+import gc
+import weakref
+
+from proxy.session.stopping import Timers
+
+
+async def test_a_timer_calls_once_its_time_has_come_and_one_that_was_left_does_not() -> None:
+    timers, rung = Timers(), asyncio.Event()
+    called: list[str] = []
+    with timers.after(0.001, called.append, "left"):
+        pass
+    with timers.after(0.002, called.append, "first"), timers.after(0.004, rung.set):
+        await rung.wait()
+    assert called == ["first"]
+
+
+async def test_an_earlier_timer_does_not_wait_for_a_later_one() -> None:
+    timers, rung = Timers(), asyncio.Event()
+    with timers.after(3600, rung.clear), timers.after(0.001, rung.set):
+        await rung.wait()
+
+
+async def test_a_timer_may_begin_another_when_it_calls() -> None:
+    timers, rung = Timers(), asyncio.Event()
+    second = timers.after(0.001, rung.set)
+    with timers.after(0.001, second.__enter__):
+        await rung.wait()
+
+
+async def test_what_was_left_is_not_kept_alive_and_takes_no_memory_without_end() -> None:
+    class Turn:
+        def begin(self) -> None: ...
+
+    timers, turn = Timers(), Turn()
+    kept = weakref.ref(turn)
+    with timers.after(3600, turn.begin):
+        for _ in range(10_000):
+            with timers.after(3600, turn.begin):
+                pass
+        assert len(timers) < 1000
+    del turn
+    gc.collect()
+    assert kept() is None
