@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Collection, Mapping
+from functools import lru_cache
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from proxy.errors import Kind, LooplineError
 
+_LONGEST_NAME = 253 + len(":65535")
 _CREDENTIAL = ("authorization", "openai-organization", "openai-project")
 
 
@@ -27,7 +29,7 @@ def check_host(host: str | None, *, insecure: bool) -> None:
 
     Raises `LooplineError` (forbidden).
     """
-    if insecure or _is_loopback(_hostname(f"//{host or ''}")):
+    if insecure or (host is not None and len(host) <= _LONGEST_NAME and _is_loopback(host)):
         return
     raise LooplineError(
         Kind.FORBIDDEN, f"The Host header {host!r} is not a loopback name, and no client keys are set (--insecure)."
@@ -41,15 +43,10 @@ def check_origin(origin: str | None, allowed: Collection[str]) -> None:
     raise LooplineError(Kind.FORBIDDEN, f"The origin {origin!r} is not allowed (server.allowed_origins).")
 
 
-def _is_loopback(name: str | None) -> bool:
+@lru_cache(maxsize=256)  # clients name a server in few ways, and each would be taken apart anew
+def _is_loopback(host: str) -> bool:
     try:
+        name = urlsplit(f"//{host}").hostname
         return name == "localhost" or ip_address(name or "").is_loopback
     except ValueError:
         return False
-
-
-def _hostname(url: str) -> str | None:
-    try:
-        return urlsplit(url).hostname
-    except ValueError:
-        return None

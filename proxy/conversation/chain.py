@@ -62,9 +62,14 @@ class Node(msgspec.Struct, frozen=True, eq=False, weakref=True):
     @property
     def own_bytes(self) -> int:
         """What the node takes in memory now, its kept fragments and its list of pieces included."""
-        listed = sum(len(pieces) for pieces in self.flat.values() if pieces is not None)
-        kept = sum(len(fragment) for fragment in self.fragments.values() if fragment is not None)
-        return self.bare_bytes + kept + _LISTED_BYTES * listed
+        size = self.bare_bytes
+        for fragment in self.fragments.values():  # loops: it is asked for several times a turn
+            if fragment is not None:
+                size += len(fragment)
+        for pieces in self.flat.values():
+            if pieces is not None:
+                size += _LISTED_BYTES * len(pieces)
+        return size
 
     def lighten(self) -> None:
         """Let go of what can be made again."""

@@ -57,6 +57,8 @@ class SessionLimits:
 
     def of(self, grant: Grant) -> SessionLimits:
         """The limits of one client's socket."""
+        if grant.key is None:
+            return self
         return replace(
             self,
             frame_bytes=grant.bound("frame_bytes", self.frame_bytes),

@@ -28,6 +28,8 @@ def check_target(method: str, target: str) -> None:
     for _ in range(_MAX_LAYERS):
         if _AMBIGUOUS.search(path):
             raise _refused("its path holds '..', '//', '%2e', a backslash or a control character")
+        if "%" not in path:
+            return
         decoded = _decoded(path)
         if decoded == path:
             return

@@ -135,7 +135,7 @@ def _one_text(item: Item) -> tuple[str, bytes] | None:
 
 def is_written_so(text: bytes) -> bool:
     """Is it a JSON string, as it is written here? One without escapes that are not is written as it came."""
-    return text.startswith(b'"') and b"\\u" not in text and b"\\/" not in text
+    return text.startswith(b'"') and (b"\\" not in text or not (b"\\u" in text or b"\\/" in text))
 
 
 def _write_user(messages: Messages, content: Content, param: str) -> None:
