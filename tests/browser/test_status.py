@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import re
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -172,6 +173,43 @@ async def test_its_numbers_are_those_of_the_metrics(browser: Browser) -> None:
             hits = await page.locator("#caches tbody tr[data-key=terms] td").nth(1).inner_text()
             assert hits == f"{value(metrics, 'loopline_cache_hits_total', cache='terms'):,.0f}"
             assert complaints == []
+
+
+async def test_the_bar_of_a_turn_that_runs_grows_until_it_ends(browser: Browser, axe_core: str) -> None:
+    async with open_house("chat", options=OPTIONS) as house, house.connect() as client:
+        first = await client.turn([user("[[call get_weather]]")], tools=[function()])
+        output = tool_output(first.calls[0]["call_id"], "mild")
+        await client.create([output, user("[[stall 5]]")], previous_response_id=first.id, tools=[function()])
+        await client.until("response.output_text.delta")
+        async with opened(browser, house.root) as (page, complaints):
+            bar = page.locator("#waterfall li.running")
+            await expect(page.locator("#waterfall li").nth(1)).to_be_visible()
+            await expect(bar).to_have_count(1)
+            assert await page.locator("#waterfall li").first.get_attribute("class") == "running", "the newest is first"
+            seen = [await length(page)]
+            while len(seen) < 4:
+                if (now := await length(page)) != seen[-1]:
+                    seen.append(now)
+            assert seen == sorted(seen)
+            assert re.search("client .* · proxy .* · upstream .*· running, now upstream", await bar.inner_text(), re.S)
+            assert "1 running" in await page.locator("#loop-note").inner_text()
+            tree = await page.locator("#bars").aria_snapshot()
+            assert "running, now upstream" in tree, "a screen reader is told, too"
+            await page.locator("#numbers summary").click()
+            assert "running, now upstream" in await page.locator("#turns tbody tr").first.inner_text()
+            assert await findings(page, axe_core) == []
+            await client.send({"type": "response.cancel"})
+            await client.until_ended()
+            await expect(bar).to_have_count(0)
+            await expect(page.locator("#waterfall li").first).to_contain_text("cancelled")
+            assert complaints == []
+
+
+async def length(page: Page) -> float:
+    """How many times as long as the oldest bar the newest one is drawn."""
+    ends = "(bar) => Math.max(...Array.from(bar.children, (box) => box.x.baseVal.value + box.width.baseVal.value))"
+    newest, oldest = [await page.locator("#waterfall li svg").nth(place).evaluate(ends) for place in (0, -1)]
+    return float(newest / oldest)
 
 
 async def test_a_session_is_chosen_by_keyboard_and_focus_stays_while_numbers_change(browser: Browser) -> None:
