@@ -145,8 +145,6 @@ async def test_under_load_it_shows_a_loop_without_complaint(
             SCREENSHOTS.mkdir(parents=True, exist_ok=True)
             await page.locator("#numbers summary").click()
             await page.screenshot(path=SCREENSHOTS / f"status-{width}-{scheme}.png", full_page=True)
-            if (width, scheme) == (1280, "light"):
-                await page.locator("section[aria-labelledby=loop-title]").screenshot(path=SCREENSHOTS / "waterfall.png")
             assert complaints == []
 
 
