@@ -32,6 +32,8 @@ CHROMIUM = os.environ.get("LOOPLINE_CHROMIUM") or shutil.which("chromium") or sh
 OPTIONS = Options(ttft_s=0.03, tokens_per_s=300)
 Scheme = Literal["light", "dark"]
 TOOL_S = (0.05, 0.2, 0.1)
+OUTCOMES = ("incomplete", "failed", "refused", "cancelled")
+COUNTS = ("hits_total", "misses_total", "entries")
 
 
 @pytest.fixture
@@ -154,7 +156,11 @@ async def test_its_numbers_are_those_of_the_metrics(browser: Browser) -> None:
             await house.watcher.wait_for(lambda: len(house.watcher.turns) > 20, 30)
         await house.empty(5)
         async with house.connect() as client, opened(browser, house.root) as (page, complaints):
-            await client.says("one")
+            first = await client.says("one")
+            await client.says("two", previous_response_id=first.id)
+            await client.says("three", previous_response_id=first.id)
+            await client.turn([user("[[fail 500]]")])
+            await client.turn([user("[[length 3]]")])
             metrics = await scrape(house)
             completed = f"{value(metrics, 'loopline_turn_ended_total', outcome='completed'):,.0f}"
             await expect(page.locator("#ends div[data-key=completed] dd")).to_have_text(completed)
@@ -162,14 +168,21 @@ async def test_its_numbers_are_those_of_the_metrics(browser: Browser) -> None:
                 ("now", "sessions", "loopline_session_open", {}),
                 ("now", "lanes", "loopline_lane_open", {}),
                 ("now", "turns running", "loopline_turn_running", {}),
-                ("ends", "failed", "loopline_turn_ended_total", {"outcome": "failed"}),
+                *(("ends", outcome, "loopline_turn_ended_total", {"outcome": outcome}) for outcome in OUTCOMES),
+                ("ends", "error upstream_failed", "loopline_turn_errors_total", {"kind": "upstream_failed"}),
+                ("ends", "forks", "loopline_turn_forks_total", {}),
+                ("ends", "steers", "loopline_turn_steers_total", {}),
                 ("ends", "tokens in", "loopline_turn_tokens_total", {"direction": "input"}),
                 ("ends", "of these cached", "loopline_turn_tokens_total", {"direction": "cached"}),
                 ("ends", "tokens out", "loopline_turn_tokens_total", {"direction": "output"}),
             ):
                 assert await tile(page, section, name) == f"{value(metrics, metric, **labels):,.0f}", name
-            hits = await page.locator("#caches tbody tr[data-key=terms] td").nth(1).inner_text()
-            assert hits == f"{value(metrics, 'loopline_cache_hits_total', cache='terms'):,.0f}"
+            for cache in ("store", "terms", "tools", "catalog"):
+                cells = await page.locator(f"#caches tbody tr[data-key={cache}] td").all_inner_texts()
+                told = [f"{value(metrics, f'loopline_cache_{name}', cache=cache):,.0f}" for name in COUNTS]
+                assert cells[1:4] == told, cache
+            found = await page.locator("#endpoints tbody tr").inner_text()
+            assert found.split() == ["default", "up", "–", "0"]
             assert complaints == []
 
 
