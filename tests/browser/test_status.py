@@ -218,9 +218,11 @@ async def test_the_bar_of_a_turn_that_runs_grows_until_it_ends(browser: Browser,
 
 async def length(page: Page) -> float:
     """How many times as long as the oldest bar the newest one is drawn."""
-    ends = "(bar) => Math.max(...Array.from(bar.children, (box) => box.x.baseVal.value + box.width.baseVal.value))"
-    newest, oldest = [await page.locator("#waterfall li svg").nth(place).evaluate(ends) for place in (0, -1)]
-    return float(newest / oldest)
+    ends: list[float] = await page.locator("#waterfall li svg").evaluate_all(
+        """(bars) => bars.map((bar) => Math.max(...Array.from(bar.children,
+            (box) => box.x.baseVal.value + box.width.baseVal.value)))"""
+    )
+    return round(ends[0] / ends[-1], 2)
 
 
 async def test_a_session_is_chosen_by_keyboard_and_focus_stays_while_numbers_change(browser: Browser) -> None:
