@@ -15,7 +15,7 @@ FUZZ_SECONDS ?= 120
 FLOOD_SECONDS ?= 60
 SOAK_MINUTES ?= 30
 
-.PHONY: help venv test test-slow coverage test-real test-clients test-dist test-vllm test-metrics test-browser dist run config docs dashboards check-dashboards golden fuzz flood soak scale bench budget check-budget bench-peers lock audit format clean
+.PHONY: help venv test test-slow coverage test-real test-clients test-dist test-vllm test-metrics test-browser picture dist run config docs dashboards check-dashboards golden fuzz flood soak scale bench budget check-budget bench-peers lock audit format clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -72,6 +72,9 @@ $(BROWSES): $(STAMP)
 
 test-browser: $(BROWSES) ## The status page in the system's Chromium, or LOOPLINE_CHROMIUM; pictures in build/screenshots
 	$(BIN)/pytest -m browser $(ARGS)
+
+picture: $(BROWSES) ## Take docs/images/waterfall-*.png anew, light and dark, of an agent loop that runs
+	@$(BIN)/python -m tests.browser.picture docs/images
 
 $(FUZZES): $(STAMP)
 	@$(PIP) '.[dev,fuzz]'

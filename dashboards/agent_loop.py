@@ -81,7 +81,7 @@ def loop() -> Row:
             Panel(
                 "How do turns end?",
                 "Turns a second by outcome, warm-ups included. `refused`: no response began.",
-                "suffix: turns/s",
+                "suffix:turns/s",
                 (Query(rate("loopline_turn_ended_total", "outcome", MODEL), "{{outcome}}"),),
                 "stacked",
                 width=8,
@@ -155,7 +155,7 @@ def saved() -> Row:
             Panel(
                 "How many turns come over a WebSocket?",
                 "Turns a second by transport.",
-                "suffix: turns/s",
+                "suffix:turns/s",
                 (Query(rate("loopline_turn_ended_total", "transport", MODEL), "{{transport}}"),),
                 "stacked",
                 width=8,

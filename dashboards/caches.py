@@ -33,14 +33,14 @@ def caches() -> Row:
             Panel(
                 "How often are caches asked?",
                 "Look-ups a second.",
-                "suffix: look-ups/s",
+                "suffix:look-ups/s",
                 (Query(f"{hits} + {misses}", "{{cache}}"),),
                 width=8,
             ),
             Panel(
                 "What do caches let go, and why?",
                 "Evictions a second. `full`: to make room, so a larger bound would find more; `old`: of age.",
-                "suffix: evictions/s",
+                "suffix:evictions/s",
                 (Query(rate("loopline_cache_evictions_total", "cache, reason"), "{{cache}} {{reason}}"),),
                 width=8,
             ),
@@ -54,7 +54,7 @@ def caches() -> Row:
             Panel(
                 "How many entries do caches hold?",
                 "Entries, all instances.",
-                "suffix: entries",
+                "suffix:entries",
                 (Query(total("loopline_cache_entries", "cache"), "{{cache}}"),),
             ),
         ),

@@ -23,7 +23,7 @@ def now() -> Row:
             Panel(
                 "Which versions run?",
                 "Instances by version.",
-                "suffix: instances",
+                "suffix:instances",
                 (Query(f"count by (version) (loopline_build_info{{{HERE}}})", "{{version}}"),),
                 "number",
                 width=6,
@@ -31,7 +31,7 @@ def now() -> Row:
             Panel(
                 "How many WebSockets are open?",
                 "All instances.",
-                "suffix: sockets",
+                "suffix:sockets",
                 (Query(total("loopline_session_open"), "open"),),
                 "number",
                 width=6,
@@ -39,7 +39,7 @@ def now() -> Row:
             Panel(
                 "How many lanes are in use?",
                 "Lanes of the WebSockets that are open.",
-                "suffix: lanes",
+                "suffix:lanes",
                 (Query(total("loopline_lane_open"), "in use"),),
                 "number",
                 width=6,
@@ -47,7 +47,7 @@ def now() -> Row:
             Panel(
                 "How many turns run?",
                 "Over WebSocket, over HTTP and in the background.",
-                "suffix: turns",
+                "suffix:turns",
                 (Query(total("loopline_turn_running"), "running"),),
                 "number",
                 width=6,
@@ -66,7 +66,7 @@ def now() -> Row:
                 "Why do WebSockets end?",
                 "Ends a second by close code: 1000 and 1001 are clean, 1006 broke off, 1008 was a policy, 1009 too "
                 "large, 1011 an error of ours, 1012 a restart.",
-                "suffix: ends/s",
+                "suffix:ends/s",
                 (Query(rate("loopline_session_ended_total", "code"), "{{code}}"),),
                 "stacked",
             ),
@@ -93,7 +93,7 @@ def use() -> Row:
             Panel(
                 "Who gives turns up?",
                 "Turns cancelled a second: by request, or because the client left.",
-                "suffix: turns/s",
+                "suffix:turns/s",
                 (Query(rate("loopline_turn_cancels_total", "by"), "{{by}}"),),
                 "stacked",
             ),
@@ -109,7 +109,7 @@ def refused() -> Row:
             Panel(
                 "Which limits are hit?",
                 "Refusals a second by the setting that limits.",
-                "suffix: refusals/s",
+                "suffix:refusals/s",
                 (Query(rate("loopline_limit_hits_total", "limit"), "{{limit}}"),),
                 "stacked",
                 width=8,
@@ -117,7 +117,7 @@ def refused() -> Row:
             Panel(
                 "Why do turns fail?",
                 "Turns that failed or were refused, a second, by kind of failure.",
-                "suffix: turns/s",
+                "suffix:turns/s",
                 (Query(rate("loopline_turn_errors_total", "kind"), "{{kind}}"),),
                 "stacked",
                 width=8,

@@ -36,7 +36,7 @@ def health() -> Row:
             Panel(
                 "How many turns does each endpoint carry?",
                 "Turns that run there now.",
-                "suffix: turns",
+                "suffix:turns",
                 (Query(total("loopline_upstream_in_flight", "endpoint", ENDPOINT), "{{endpoint}}"),),
                 "stacked",
                 width=8,
@@ -44,7 +44,7 @@ def health() -> Row:
             Panel(
                 "What fails upstream?",
                 "Failures a second by endpoint and kind.",
-                "suffix: failures/s",
+                "suffix:failures/s",
                 (
                     Query(
                         rate("loopline_upstream_errors_total", "endpoint, kind", ENDPOINT),
@@ -107,7 +107,7 @@ def speed() -> Row:
             Panel(
                 "How many tokens go in and out?",
                 "Tokens a second as upstreams counted them; `cached` are part of `input`.",
-                "suffix: tokens/s",
+                "suffix:tokens/s",
                 (Query(rate("loopline_turn_tokens_total", "direction", MODEL), "{{direction}}"),),
             ),
             Panel(
@@ -137,7 +137,7 @@ def translation() -> Row:
                 "What could upstreams not be told?",
                 "Things left out of requests, and calls that were not allowed, a second. The log names them "
                 "(`left_out`).",
-                "suffix: things/s",
+                "suffix:things/s",
                 (Query(rate("loopline_translate_left_out_total", "what"), "{{what}}"),),
                 "stacked",
             ),

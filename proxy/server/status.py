@@ -23,8 +23,8 @@ from proxy.server.door import JSON
 from proxy.session.session import Session
 from proxy.session.state import State
 from proxy.telemetry.caches import Cache
-from proxy.telemetry.observer import Stages, loop_of
-from proxy.telemetry.recent import BY_HTTP, Ended, Kept, Recent
+from proxy.telemetry.observer import Stages, TurnRecord, loop_of
+from proxy.telemetry.recent import BY_HTTP, TURNS, Ended, Kept, Recent
 from proxy.wire.codec import encode
 
 MOST_SESSIONS = 200
@@ -111,22 +111,26 @@ class StatusRoute:
         live = nlargest(MOST_SESSIONS, self._sources.sessions(), key=lambda each: each.record.opened_s)
         yield from (_live(session, now) for session in live)
         recent, room = self._sources.recent, MOST_SESSIONS - len(live)
-        if room and (turns := recent.turns(BY_HTTP)):
-            yield d.Session(BY_HTTP, "", now - turns[0].began_s, False, len(turns), 0, 0, 0)
+        kept, running = recent.turns(BY_HTTP), recent.running(BY_HTTP)
+        if room and (kept or running):
+            oldest_s = kept[0].began_s if kept else running[0].received_s
+            yield d.Session(BY_HTTP, "", now - oldest_s, False, len(kept), 0, len(running), 0)
             room -= 1
         yield from (_over(ended, now) for ended in recent.ended()[:room])
 
     def _chosen(self, session: str, now: float) -> d.Chosen | None:
         if not session:
             return None
-        turns = [_turn(turn, now) for turn in self._sources.recent.turns(session)]
+        recent = self._sources.recent
+        running = [_running(record, now) for record in recent.running(session)[-TURNS:]]
+        turns = [_turn(turn, now) for turn in recent.turns(session)]
         live = next((each for each in self._sources.sessions() if each.record.id == session), None)
         if live is None:
-            return d.Chosen(session, [], turns) if turns else None
+            return d.Chosen(session, [], running, turns) if running or turns else None
         lanes = [
             d.Lane(number, lane.state.value, len(lane.queue)) for number, lane in enumerate(live.lanes_used, start=1)
         ]
-        return d.Chosen(session, lanes, turns)
+        return d.Chosen(session, lanes, running, turns)
 
     def _admit(self, request: web.Request) -> None:
         if self._key is None:
@@ -181,7 +185,7 @@ def _turn(turn: Kept, now: float) -> d.Turn:
     loop = loop_of(turn.stages, turn.began_s, turn.previous_end_s)
     return d.Turn(
         response=turn.response,
-        model=turn.model[:_MOST_NAME].encode(errors="replace").decode(),  # a client's word
+        model=_shown(turn.model),
         endpoint=turn.endpoint,
         outcome=turn.outcome,
         error=turn.error,
@@ -190,7 +194,7 @@ def _turn(turn: Kept, now: float) -> d.Turn:
         tools=turn.answers_calls,
         proxy_s=loop.proxy,
         upstream_s=loop.upstream,
-        first_token_s=None if turn.first_output_s is None else turn.first_output_s - turn.began_s,
+        first_token_s=_since(turn.began_s, turn.first_output_s),
         parts_s=dict(zip(Stages._fields, turn.stages, strict=True)),
         tokens_in=turn.tokens_in,
         tokens_cached=turn.tokens_cached,
@@ -199,6 +203,35 @@ def _turn(turn: Kept, now: float) -> d.Turn:
         bytes_out=turn.bytes_out,
         bytes_history=turn.bytes_history,
     )
+
+
+def _running(record: TurnRecord, now: float) -> d.Running:
+    stages = record.stages(now)
+    loop = record.loop(stages)
+    return d.Running(
+        response=record.response,
+        model=_shown(record.model),
+        endpoint=record.endpoint,
+        began_ago_s=now - record.received_s,
+        part=record.part(),
+        client_s=loop.client,
+        tools=record.answers_calls,
+        proxy_s=loop.proxy,
+        upstream_s=loop.upstream,
+        first_token_s=_since(record.received_s, record.first_output_s),
+        parts_s=stages._asdict(),
+        bytes_in=record.bytes_in,
+        bytes_history=record.bytes_history,
+    )
+
+
+def _shown(model: str) -> str:
+    """A name that may be a client's word."""
+    return model[:_MOST_NAME].encode(errors="replace").decode()
+
+
+def _since(began_s: float, moment_s: float | None) -> float | None:
+    return None if moment_s is None else moment_s - began_s
 
 
 def _page() -> tuple[bytes, str]:

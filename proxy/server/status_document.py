@@ -114,11 +114,30 @@ class Turn(msgspec.Struct):
     bytes_history: int
 
 
+class Running(msgspec.Struct):
+    """A turn that has not ended: the same members, until now. `part` is the one of `parts_s` that grows."""
+
+    response: str
+    model: str
+    endpoint: str
+    began_ago_s: float
+    part: str
+    client_s: float | None
+    tools: bool
+    proxy_s: float
+    upstream_s: float
+    first_token_s: float | None
+    parts_s: dict[str, float]
+    bytes_in: int
+    bytes_history: int
+
+
 class Chosen(msgspec.Struct):
     """One session in full."""
 
     id: str
     lanes: list[Lane]
+    running: list[Running]
     turns: list[Turn]
 
 

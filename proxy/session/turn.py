@@ -225,11 +225,13 @@ class Turn:
 
     async def _stall(self, running: RunningTurn) -> None:
         """Wait for a client that does not read: its time, not the upstream's."""
-        since_s = self._services.clock()
+        record, since_s = self._record, self._services.clock()
+        record.stall_began_s = since_s
         try:
             await running.drained()
         finally:
-            self._record.stalled_s += self._services.clock() - since_s
+            record.stall_began_s = None
+            record.stalled_s += self._services.clock() - since_s
 
     def _begin(self, running: RunningTurn, *, more_follows: bool = False) -> None:
         """Publish created and in_progress, once: the parent is bound and an upstream has accepted, or takes long.

@@ -5,6 +5,7 @@ key, where it came from, the value and what is allowed. The values of keys, head
 message and no repr.
 """
 
+from proxy.settings.agreement import is_loopback
 from proxy.settings.catalog import CATALOG, CONFIG_ENV, ENV_NAMES, FLAGS, Setting
 from proxy.settings.model import (
     Access,
@@ -20,7 +21,6 @@ from proxy.settings.model import (
     Store,
     Tracing,
     Upstream,
-    is_loopback,
 )
 from proxy.settings.reading import (
     BadSetting,

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ipaddress
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
-from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from proxy.settings.agreement import check
 from proxy.settings.types import (
     Count,
     EnvName,
@@ -336,7 +335,6 @@ class Tracing(Section):
 
 # The sources give the one endpoint as a table: the tables of several sources merge, their lists would not.
 _OneTable = BeforeValidator(lambda value: [value] if isinstance(value, dict) else value)
-CONFLICT = "conflict"  # the type of the error of settings that exclude each other
 
 
 class Settings(BaseSettings):
@@ -372,47 +370,5 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _agree(self) -> Settings:
-        server, limits, memory_bytes = self.server, self.limits, self.store.memory_bytes
-        hard, soft, admin = limits.frame_hard_bytes, limits.frame_bytes, server.admin_port != 0
-        half_tls = bool(server.tls_cert) is not bool(server.tls_key)
-        other_half = ("server.tls_cert", "server.tls_key")
-        exposed, admin_exposed = (not (server.insecure or is_loopback(at)) for at in (server.host, server.admin_host))
-        exposed = exposed and not self.access.keys_file
-        keyless = server.status == "key" and not (server.status_key_env or server.status_key_file)
-        too_small = 0 < limits.memory_bytes < hard
-        for broken, key, needs, other in (
-            (hard <= soft, "limits.frame_hard_bytes", "it must exceed", "limits.frame_bytes"),
-            (limits.history_bytes > memory_bytes, "limits.history_bytes", "it must not exceed", "store.memory_bytes"),
-            (admin and server.admin_port == server.port, "server.admin_port", "it must differ from", "server.port"),
-            (half_tls, other_half[not server.tls_key], "TLS needs it beside", other_half[bool(server.tls_key)]),
-            (exposed, "server.host", _EXPOSED, ""),
-            (too_small, "limits.memory_bytes", "it must not be below", "limits.frame_hard_bytes"),
-            (keyless, "server.status", "it needs a key in", "server.status_key_file"),
-            (admin and admin_exposed, "server.admin_host", _ADMIN_EXPOSED, ""),
-        ):
-            if broken:
-                context = {"key": key, "needs": needs, "other": other}
-                raise PydanticCustomError(CONFLICT, "{key}: {needs} {other}", context)
+        check(self)
         return self
-
-
-_OPEN = (
-    "other machines could reach it and there are no client keys: whoever connects could use the upstream or read the "
-    "metrics. Keep it on 127.0.0.1, "
-)
-_EXPOSED = (
-    _OPEN + "make client keys (loopline keys create) and name their file in access.keys_file, or pass --insecure "
-    "(server.insecure = true) if the network keeps strangers out"
-)
-_ADMIN_EXPOSED = (
-    "other machines could reach it, and no key guards the metrics. Keep it on 127.0.0.1, or pass --insecure "
-    "(server.insecure = true) if the network keeps strangers out"
-)
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach `host`. A name other than localhost counts as reachable."""
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"

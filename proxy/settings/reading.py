@@ -15,11 +15,12 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_settings import EnvSettingsSource, InitSettingsSource, TomlConfigSettingsSource
 
+from proxy.settings.agreement import CONFLICT
 from proxy.settings.catalog import CATALOG, CONFIG_ENV, ENV_NAMES, PREFIX
 from proxy.settings.certificate import BadCertificate, server_context
 from proxy.settings.headers import parse_headers
 from proxy.settings.keys import BadKeys, parse_keys, parse_secret
-from proxy.settings.model import CONFLICT, Endpoint, Settings
+from proxy.settings.model import Endpoint, Settings
 
 T = TypeVar("T")
 _SHORTEST_KEY = 16  # of /status, which nothing keeps from being guessed at

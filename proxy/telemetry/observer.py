@@ -51,7 +51,8 @@ class TurnRecord:
     `outcome` is `completed`, `incomplete`, `failed`, `refused` (no response began) or `cancelled`; `error` the kind
     of failure. `left_out` is what the upstream could not be told: what it is, from a closed set, and its name. Stages
     are measured on the monotonic clock from `received_s`, when the create had arrived in full; None where they were
-    not reached. `stalled_s` sums what the client took to make room while the upstream answered.
+    not reached. `stalled_s` sums what the client took to make room while the upstream answered, without what it takes
+    since `stall_began_s`.
 
     `previous_end_s` is when the lane's turn before this one ended; `answers_calls` says that it waited for outputs of
     tools. `model_known` says that `upstream_model` is one that the upstream or the settings name. `forked`: it
@@ -106,6 +107,7 @@ class TurnRecord:
     accepted_s: float | None = None
     first_output_s: float | None = None
     stalled_s: float = 0.0
+    stall_began_s: float | None = None
     upstream_end_s: float | None = None
     stored_s: float | None = None
     ended_s: float | None = None
@@ -128,7 +130,7 @@ class TurnRecord:
         started = self.started_s if self.started_s is not None else chained
         parsed = self.parsed_s if self.parsed_s is not None else self.received_s
         connected = self.connected_s if self.connected_s is not None else sent
-        stalled = self.stalled_s
+        stalled = self.stalled_s if self.stall_began_s is None else self.stalled_s + (end - self.stall_began_s)
         stages = Stages(
             parsed - self.received_s,
             started - parsed,
@@ -145,9 +147,19 @@ class TurnRecord:
             self._stages = stages  # several observers ask
         return stages
 
+    def part(self) -> str:
+        """The field of `Stages` to which a moment of it is added now, as far as its marks tell."""
+        if self.stall_began_s is not None:
+            return "stall"
+        reached = (self.stored_s, self.upstream_end_s, self.sent_s, self.prepared_s, self.chained_s, self.started_s)
+        return next((part for mark, part in zip(reached, _AFTER, strict=True) if mark is not None), "queue")
+
     def loop(self, stages: Stages) -> Loop:
         """The client's, the proxy's and the upstream's part of this round of the loop."""
         return loop_of(stages, self.received_s, self.previous_end_s)
+
+
+_AFTER = ("send", "store", "upstream", "translate", "prepare", "chain")  # what follows each mark, the last one first
 
 
 def loop_of(stages: Stages, received_s: float, previous_end_s: float | None) -> Loop:
@@ -208,7 +220,7 @@ class PassedRecord:
 
 
 class Observer(Protocol):
-    """Told of what happened. Must not raise, wait, or keep what it is given."""
+    """Told of what happened. Must not raise, wait, or keep what it is given, but for a turn until it has ended."""
 
     def session_opened(self, record: SessionRecord) -> None: ...
 

@@ -1,6 +1,6 @@
-"""The latest turns of each session, and the last minute's throughput: what /status shows beside counters.
+"""Turns that run, the latest of each session, and the last minute's throughput: what /status shows beside counters.
 
-An `Observer` that keeps no record: of each turn it keeps numbers and names, in plain deques of fixed length.
+An `Observer` that keeps no record of what is over: of each turn it keeps numbers and names, in deques of fixed length.
 """
 
 from __future__ import annotations
@@ -76,11 +76,17 @@ class Recent(NoObserver):
 
     def __init__(self) -> None:
         self._rings: OrderedDict[str, deque[Kept]] = OrderedDict()
+        self._running: dict[str, TurnRecord] = {}  # by response
         self._ended: dict[str, Ended] = {}
+        self._cut: OrderedDict[str, Ended] = OrderedDict()  # ended, while of their turns none is kept yet
         self._seconds: deque[Second] = deque(maxlen=WINDOW_S)
         self._second = Second(-1)
 
+    def turn_started(self, record: TurnRecord) -> None:
+        self._running[record.response] = record
+
     def turn_ended(self, record: TurnRecord) -> None:
+        self._running.pop(record.response, None)
         session = record.session or BY_HTTP
         ring = self._rings.get(session)
         if ring is None:
@@ -119,15 +125,25 @@ class Recent(NoObserver):
         second.bytes_out += record.bytes_out
 
     def session_ended(self, record: SessionRecord) -> None:
+        if not record.turns:
+            return
+        ended_s = record.ended_s or record.opened_s
+        ended = Ended(record.id, record.client, record.opened_s, ended_s, record.turns, record.close_code)
         if record.id in self._rings:
-            ended_s = record.ended_s or record.opened_s
-            self._ended[record.id] = Ended(
-                record.id, record.client, record.opened_s, ended_s, record.turns, record.close_code
-            )
+            self._ended[record.id] = ended
+            return
+        self._cut[record.id] = ended  # a socket that is cut ends before its turns do
+        if len(self._cut) > SESSIONS:
+            self._cut.popitem(last=False)
 
     def turns(self, session: str) -> tuple[Kept, ...]:
         """The session's latest turns, oldest first."""
         return tuple(self._rings.get(session, ()))
+
+    def running(self, session: str) -> tuple[TurnRecord, ...]:
+        """The session's turns that run now, the first begun first; to be looked at, not kept."""
+        wanted = "" if session == BY_HTTP else session
+        return tuple(record for record in self._running.values() if record.session == wanted)
 
     def ended(self) -> tuple[Ended, ...]:
         """Sessions that are over and of which turns are kept, newest first."""
@@ -153,6 +169,8 @@ class Recent(NoObserver):
 
     def _ring(self, session: str) -> deque[Kept]:
         ring = self._rings[session] = deque(maxlen=TURNS)
+        if session in self._cut:
+            self._ended[session] = self._cut.pop(session)
         if len(self._rings) > SESSIONS:
             gone, _ = self._rings.popitem(last=False)
             self._ended.pop(gone, None)

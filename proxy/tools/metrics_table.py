@@ -5,15 +5,13 @@ Rewrites what stands between the two marks of each table in the file; `make docs
 
 from __future__ import annotations
 
-import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from proxy.telemetry.families import FAMILIES
 from proxy.telemetry.numbers import Family
-
-_MARKS = "(<!-- {} -->\n).*?(<!-- end -->)"
+from proxy.tools import markdown
 
 
 def tables() -> Mapping[str, str]:
@@ -23,8 +21,8 @@ def tables() -> Mapping[str, str]:
         for label, values in family.labels.items():
             labels.setdefault((label, values), []).append(f"`{family.name.removeprefix('loopline_')}`")
     return {
-        "metrics": _table(("name", "type", "unit", "labels", "meaning"), map(_row, FAMILIES)),
-        "labels": _table(
+        "metrics": markdown.table(("name", "type", "unit", "labels", "meaning"), map(_row, FAMILIES)),
+        "labels": markdown.table(
             ("label", "values", "of"),
             ((f"`{label}`", values, ", ".join(names)) for (label, values), names in labels.items()),
         ),
@@ -33,22 +31,12 @@ def tables() -> Mapping[str, str]:
 
 def rewritten(text: str) -> str:
     """The document with its tables as they are now. Raises ValueError where it lacks the marks of one."""
-    for name, table in tables().items():
-        marks = re.compile(_MARKS.format(name), re.DOTALL)
-        if not marks.search(text):
-            raise ValueError(f"there are no marks <!-- {name} --> … <!-- end -->")
-        text = marks.sub(lambda found, table=table: found[1] + table + found[2], text)  # type: ignore[misc]
-    return text
+    return markdown.rewritten(text, tables())
 
 
 def _row(family: Family) -> Sequence[str]:
     labels = ", ".join(f"`{name}`" for name in family.labels) or "–"
     return (f"`{family.name}`", family.type, family.unit or "–", labels, family.help)
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = (head, ["---"] * len(head), *rows)
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def main(path: str) -> None:

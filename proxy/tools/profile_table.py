@@ -5,12 +5,12 @@ Rewrites what stands between the two marks of each table in the file; `make docs
 
 from __future__ import annotations
 
-import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from proxy.models.profile import EVERYTHING, Chat, Profile, Responses, profiles
+from proxy.tools import markdown
 
 # The longer members of a table, which have a table of their own.
 _OWN = frozenset({"fields", "efforts"})
@@ -20,7 +20,7 @@ def tables() -> Mapping[str, str]:
     """Every table by the name in its marks, each with a newline at its end."""
     known = profiles().values()
     return {
-        "signs": _table(
+        "signs": markdown.table(
             ("profile", "server", "`auto` asks", "host", "`owned_by`", "answers", "counts tokens by"),
             map(_signs, known),
         ),
@@ -33,12 +33,7 @@ def tables() -> Mapping[str, str]:
 
 def rewritten(text: str) -> str:
     """The document with its tables as they are now. Raises ValueError where it lacks the marks of one."""
-    for name, table in tables().items():
-        marks = re.compile(rf"(<!-- profiles: {name} -->\n).*?(<!-- end -->)", re.DOTALL)
-        if not marks.search(text):
-            raise ValueError(f"there are no marks <!-- profiles: {name} --> … <!-- end -->")
-        text = marks.sub(lambda found, table=table: found[1] + table + found[2], text)  # type: ignore[misc]
-    return text
+    return markdown.rewritten(text, {f"profiles: {name}": table for name, table in tables().items()})
 
 
 def _signs(profile: Profile) -> Sequence[str]:
@@ -55,7 +50,7 @@ def _knobs(table: type[Chat] | type[Responses], of: Callable[[Profile], object],
         for knob in table.__struct_fields__
         if fields or knob not in _OWN
     )
-    return _table(("", *(f"`{name}`" for name in profiles())), rows)
+    return markdown.table(("", *(f"`{name}`" for name in profiles())), rows)
 
 
 def _carried(of: Callable[[Profile], Mapping[str, str]]) -> str:
@@ -64,7 +59,7 @@ def _carried(of: Callable[[Profile], Mapping[str, str]]) -> str:
         (f"`{key}`", *(_shown(of(profile).get(key, "")) for profile in profiles().values()))
         for key in sorted(given, key=lambda key: _ORDER.index(key) if key in _ORDER else len(_ORDER))
     )
-    return _table(("", *(f"`{name}`" for name in profiles())), rows)
+    return markdown.table(("", *(f"`{name}`" for name in profiles())), rows)
 
 
 _ORDER = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
@@ -76,11 +71,6 @@ def _shown(value: object) -> str:
     if isinstance(value, tuple):
         return "all" if value == (EVERYTHING,) else " ".join(f"`{each}`" for each in value) or "–"
     return f"`{value}`" if value else "–"
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = (head, ["---"] * len(head), *rows)
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def main(path: str) -> None:

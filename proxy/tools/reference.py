@@ -14,6 +14,7 @@ from proxy.errors import TABLE, Kind, Retry, Source
 from proxy.server.door import STATUS_BY_HTTP
 from proxy.settings import CATALOG, Setting
 from proxy.settings.text import default_of
+from proxy.tools import markdown
 from proxy.tools.remedies import REMEDIES
 
 _SECTIONS = {
@@ -64,7 +65,7 @@ def _tables() -> Iterator[str]:
         yield f"## {section}\n"
         if section in _SECTIONS:
             yield f"{_SECTIONS[section]}\n"
-        yield _table(("setting", "default", "what it is", "allowed", "flag, environment"), map(_row, mine))
+        yield markdown.table(("setting", "default", "what it is", "allowed", "flag, environment"), map(_row, mine))
 
 
 def _row(setting: Setting) -> tuple[str, ...]:
@@ -78,7 +79,7 @@ def errors_page() -> str:
     for source, (title, text) in _WHOSE.items():
         rows = (_failure(kind) for kind in Kind if TABLE[kind].source is source)
         head = ("kind", "status", "type", "code", "close", "again?", "what it means", "what to do")
-        parts.append(f"## {title}\n\n{text}\n\n{_table(head, rows)}")
+        parts.append(f"## {title}\n\n{text}\n\n{markdown.table(head, rows)}")
     return "\n".join(parts)
 
 
@@ -91,11 +92,6 @@ def _failure(kind: Kind) -> tuple[str, ...]:
         *(f"`{kind.value}`", f"{row.status}{by_http}", f"`{row.type}`", code, str(row.close or "–"), again),
         *(said.means, said.remedy),
     )
-
-
-def _table(head: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> str:
-    lines = (head, ("---",) * len(head), *rows)
-    return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
 
 
 PAGES: Mapping[str, Callable[[], str]] = {"settings.md": settings_page, "errors.md": errors_page}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import re
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -31,6 +32,8 @@ CHROMIUM = os.environ.get("LOOPLINE_CHROMIUM") or shutil.which("chromium") or sh
 OPTIONS = Options(ttft_s=0.03, tokens_per_s=300)
 Scheme = Literal["light", "dark"]
 TOOL_S = (0.05, 0.2, 0.1)
+OUTCOMES = ("incomplete", "failed", "refused", "cancelled")
+COUNTS = ("hits_total", "misses_total", "entries")
 
 
 @pytest.fixture
@@ -144,8 +147,6 @@ async def test_under_load_it_shows_a_loop_without_complaint(
             SCREENSHOTS.mkdir(parents=True, exist_ok=True)
             await page.locator("#numbers summary").click()
             await page.screenshot(path=SCREENSHOTS / f"status-{width}-{scheme}.png", full_page=True)
-            if (width, scheme) == (1280, "light"):
-                await page.locator("section[aria-labelledby=loop-title]").screenshot(path=SCREENSHOTS / "waterfall.png")
             assert complaints == []
 
 
@@ -155,7 +156,11 @@ async def test_its_numbers_are_those_of_the_metrics(browser: Browser) -> None:
             await house.watcher.wait_for(lambda: len(house.watcher.turns) > 20, 30)
         await house.empty(5)
         async with house.connect() as client, opened(browser, house.root) as (page, complaints):
-            await client.says("one")
+            first = await client.says("one")
+            await client.says("two", previous_response_id=first.id)
+            await client.says("three", previous_response_id=first.id)
+            await client.turn([user("[[fail 500]]")])
+            await client.turn([user("[[length 3]]")])
             metrics = await scrape(house)
             completed = f"{value(metrics, 'loopline_turn_ended_total', outcome='completed'):,.0f}"
             await expect(page.locator("#ends div[data-key=completed] dd")).to_have_text(completed)
@@ -163,15 +168,61 @@ async def test_its_numbers_are_those_of_the_metrics(browser: Browser) -> None:
                 ("now", "sessions", "loopline_session_open", {}),
                 ("now", "lanes", "loopline_lane_open", {}),
                 ("now", "turns running", "loopline_turn_running", {}),
-                ("ends", "failed", "loopline_turn_ended_total", {"outcome": "failed"}),
+                *(("ends", outcome, "loopline_turn_ended_total", {"outcome": outcome}) for outcome in OUTCOMES),
+                ("ends", "error upstream_failed", "loopline_turn_errors_total", {"kind": "upstream_failed"}),
+                ("ends", "forks", "loopline_turn_forks_total", {}),
+                ("ends", "steers", "loopline_turn_steers_total", {}),
                 ("ends", "tokens in", "loopline_turn_tokens_total", {"direction": "input"}),
                 ("ends", "of these cached", "loopline_turn_tokens_total", {"direction": "cached"}),
                 ("ends", "tokens out", "loopline_turn_tokens_total", {"direction": "output"}),
             ):
                 assert await tile(page, section, name) == f"{value(metrics, metric, **labels):,.0f}", name
-            hits = await page.locator("#caches tbody tr[data-key=terms] td").nth(1).inner_text()
-            assert hits == f"{value(metrics, 'loopline_cache_hits_total', cache='terms'):,.0f}"
+            for cache in ("store", "terms", "tools", "catalog"):
+                cells = await page.locator(f"#caches tbody tr[data-key={cache}] td").all_inner_texts()
+                told = [f"{value(metrics, f'loopline_cache_{name}', cache=cache):,.0f}" for name in COUNTS]
+                assert cells[1:4] == told, cache
+            found = await page.locator("#endpoints tbody tr").inner_text()
+            assert found.split() == ["default", "up", "–", "0"]
             assert complaints == []
+
+
+async def test_the_bar_of_a_turn_that_runs_grows_until_it_ends(browser: Browser, axe_core: str) -> None:
+    async with open_house("chat", options=OPTIONS) as house, house.connect() as client:
+        first = await client.turn([user("[[call get_weather]]")], tools=[function()])
+        output = tool_output(first.calls[0]["call_id"], "mild")
+        await client.create([output, user("[[stall 5]]")], previous_response_id=first.id, tools=[function()])
+        await client.until("response.output_text.delta")
+        async with opened(browser, house.root) as (page, complaints):
+            bar = page.locator("#waterfall li.running")
+            await expect(page.locator("#waterfall li").nth(1)).to_be_visible()
+            await expect(bar).to_have_count(1)
+            assert await page.locator("#waterfall li").first.get_attribute("class") == "running", "the newest is first"
+            seen = [await length(page)]
+            while len(seen) < 4:
+                if (now := await length(page)) != seen[-1]:
+                    seen.append(now)
+            assert seen == sorted(seen)
+            assert re.search("client .* · proxy .* · upstream .*· running, now upstream", await bar.inner_text(), re.S)
+            assert "1 running" in await page.locator("#loop-note").inner_text()
+            tree = await page.locator("#bars").aria_snapshot()
+            assert "running, now upstream" in tree, "a screen reader is told, too"
+            await page.locator("#numbers summary").click()
+            assert "running, now upstream" in await page.locator("#turns tbody tr").first.inner_text()
+            assert await findings(page, axe_core) == []
+            await client.send({"type": "response.cancel"})
+            await client.until_ended()
+            await expect(bar).to_have_count(0)
+            await expect(page.locator("#waterfall li").first).to_contain_text("cancelled")
+            assert complaints == []
+
+
+async def length(page: Page) -> float:
+    """How many times as long as the oldest bar the newest one is drawn."""
+    ends: list[float] = await page.locator("#waterfall li svg").evaluate_all(
+        """(bars) => bars.map((bar) => Math.max(...Array.from(bar.children,
+            (box) => box.x.baseVal.value + box.width.baseVal.value)))"""
+    )
+    return round(ends[0] / ends[-1], 2)
 
 
 async def test_a_session_is_chosen_by_keyboard_and_focus_stays_while_numbers_change(browser: Browser) -> None:

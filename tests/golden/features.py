@@ -7,7 +7,6 @@ writes them; a test compares.
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from proxy.models.profile import profiles
+from proxy.tools import markdown
 from tests.golden import corpus
 
 Json = dict[str, Any]
@@ -214,11 +214,11 @@ def table(dialect: str) -> str:
     for name in _requested(ROWS[0].case)[dialect]:
         columns.setdefault(tuple(cell(row, dialect, name) for row in ROWS), []).append(name)
     heads = [", ".join(sorted(names)) for names in columns.values()]
-    lines = ["| | " + " | ".join(heads) + " |", "|---" * (len(heads) + 1) + "|"]
-    for at, row in enumerate(ROWS):
-        cells = [column[at] for column in columns]
-        lines.append(f"| [{row.feature}](../tests/golden/requests/{row.case}.json) | " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
+    rows = (
+        (f"[{row.feature}](../tests/golden/requests/{row.case}.json)", *(column[at] for column in columns))
+        for at, row in enumerate(ROWS)
+    )
+    return markdown.table(("", *heads), rows)
 
 
 def tables() -> str:
@@ -233,8 +233,7 @@ def tables() -> str:
 
 def rewritten(text: str) -> str:
     """The document with its tables as they are now."""
-    marks = re.compile(r"(<!-- features -->\n).*?(<!-- end -->)", re.DOTALL)
-    return marks.sub(lambda found: found[1] + tables() + found[2], text)
+    return markdown.rewritten(text, {"features": tables()})
 
 
 if __name__ == "__main__":

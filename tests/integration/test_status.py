@@ -146,6 +146,57 @@ async def test_a_session_that_ended_and_turns_by_http_can_still_be_seen(house: H
     assert (await told(house, "sess_unknown"))["chosen"] is None
 
 
+async def test_a_turn_that_runs_is_told_as_far_as_it_came(house: House) -> None:
+    async with house.connect() as client:
+        first = await client.turn("[[call get_weather]]", tools=[function()])
+        output = tool_output(first.calls[0]["call_id"], "x")
+        await client.create([output, user("[[stall 2]]")], previous_response_id=first.id, tools=[function()])
+        running = await client.until("response.output_text.delta")
+        [session] = (await told(house))["sessions"]
+        chosen, later = [(await told(house, session["id"]))["chosen"] for _ in range(2)]
+        assert session["running"] == 1
+        assert [turn["response"] for turn in chosen["turns"]] == [first.id]
+        [told_turn], [told_later] = chosen["running"], later["running"]
+        assert told_turn["response"] == running.events[0]["response"]["id"]
+        assert (told_turn["part"], told_turn["tools"], told_turn["endpoint"]) == ("upstream", True, "default")
+        assert sum(told_turn["parts_s"].values()) == pytest.approx(told_turn["began_ago_s"])
+        assert told_turn["client_s"] > 0
+        own_s = told_turn["proxy_s"] + told_turn["upstream_s"]
+        assert own_s == pytest.approx(told_turn["began_ago_s"])
+        assert 0 < told_turn["first_token_s"] < told_turn["began_ago_s"]
+        assert told_later["upstream_s"] > told_turn["upstream_s"], "it grows"
+        assert {**told_later["parts_s"], "upstream": 0} == {**told_turn["parts_s"], "upstream": 0}
+    await house.empty()
+    chosen = (await told(house, session["id"]))["chosen"]
+    assert chosen["running"] == []
+    assert [turn["outcome"] for turn in chosen["turns"]] == ["completed", "cancelled"]
+
+
+async def test_a_turn_by_http_that_runs_is_told_before_any_has_ended(house: House) -> None:
+    async with house.post({"input": "[[stall 2]]", "stream": True}) as response:
+        await response.content.readuntil(b"event: response.output_text.delta")
+        [session] = (await told(house))["sessions"]
+        assert (session["id"], session["turns"], session["running"]) == (recent.BY_HTTP, 0, 1)
+        assert session["age_s"] > 0
+        chosen = (await told(house, recent.BY_HTTP))["chosen"]
+        assert [turn["part"] for turn in chosen["running"]] == ["upstream"]
+        response.close()
+    await house.empty()
+
+
+async def test_a_session_whose_only_turn_was_cut_can_be_seen(house: House) -> None:
+    async with house.connect() as client:
+        await client.create([user("[[stall 2]]")])
+        await client.until("response.output_text.delta")
+        client.vanish(reset=True)
+    await house.empty()
+    [session] = (await told(house))["sessions"]
+    assert (session["ended"], session["turns"], session["running"]) == (True, 1, 0)
+    [turn] = (await told(house, session["id"]))["chosen"]["turns"]
+    assert turn["outcome"] == "cancelled"
+    assert turn["upstream_s"] > 0
+
+
 async def test_it_is_bounded_and_lists_the_newest(monkeypatch: pytest.MonkeyPatch) -> None:
     assert MOST_SESSIONS == 200
     monkeypatch.setattr("proxy.server.status.MOST_SESSIONS", 3)
@@ -296,6 +347,8 @@ async def test_every_member_is_in_the_document_about_it(house: House) -> None:
     page = (Path(__file__).parents[2] / "docs" / "status.md").read_text()
     async with house.connect() as client:
         await client.says("x")
+        await client.create([user("[[stall 1]]")])
+        await client.until("response.output_text.delta")
         [session] = (await told(house))["sessions"]
         document = await told(house, session["id"])
 

@@ -7,11 +7,16 @@ import io
 import json
 import re
 import secrets
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 
 import pytest
 import structlog
+from aiohttp import web
 
 from proxy.telemetry.observer import TurnRecord
+from proxy.telemetry.recent import BY_HTTP
 from proxy.tools.simulate import Options
 from tests.house import House, open_house
 from tests.integration.test_operations import get, scrape, value
@@ -64,21 +69,128 @@ async def test_only_a_new_connection_takes_time(house: House) -> None:
     assert house.watcher.turns[0].connected_s is None
 
 
-@pytest.mark.parametrize("how", ["request", "leaving"])
+@pytest.mark.parametrize("how", ["request", "leaving", "leaving by http"])
 async def test_the_time_of_a_cancelled_turn_is_the_upstreams(how: str, dialect: str) -> None:
     async with open_house(dialect, options=Options(ttft_s=TTFT_S)) as house:
-        async with house.connect() as client:
-            await client.create([user("[[stall 2]]")])
-            await client.until("response.output_text.delta")
-            if how == "request":
-                await client.send({"type": "response.cancel"})
-                await client.until_ended()
+        if how == "leaving by http":
+            async with house.post({"input": "[[stall 2]]", "stream": True}) as response:
+                await response.content.readuntil(b"event: response.output_text.delta")
+                response.close()
+        else:
+            async with house.connect() as client:
+                await client.create([user("[[stall 2]]")])
+                await client.until("response.output_text.delta")
+                if how == "request":
+                    await client.send({"type": "response.cancel"})
+                    await client.until_ended()
         record = await last(house)
     assert record.outcome == "cancelled"
     stages = record.stages()
     assert sum(stages) == pytest.approx(total_s(record), rel=0.01)
     assert stages.upstream >= TTFT_S
     assert stages.store == stages.send == 0
+
+
+@pytest.mark.parametrize("transport", ["websocket", "http"])
+@pytest.mark.parametrize(
+    ("script", "outcome", "least_s"), [("[[drop 3]]", "failed", TTFT_S), ("[[fail 500]]", "refused", 0.0)]
+)
+async def test_the_time_of_a_failed_turn_is_the_upstreams(
+    script: str, outcome: str, least_s: float, transport: str, dialect: str
+) -> None:
+    async with open_house(dialect, options=Options(ttft_s=TTFT_S)) as house:
+        if transport == "websocket":
+            async with house.connect() as client:
+                await client.turn([user(script)])
+        else:
+            async with house.post({"input": script, "stream": True}) as response:
+                await response.read()
+        record = await last(house)
+    assert record.outcome == outcome
+    stages = record.stages()
+    assert sum(stages) == pytest.approx(total_s(record), rel=0.01)
+    assert stages.upstream > least_s
+    assert stages.store == stages.send == 0
+
+
+LITTLE = 65_536
+MANY = 10_000  # tokens: more than `LITTLE` here, there and in Loopline can hold as events
+
+
+@pytest.fixture
+def _small_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a server accepts sends little ahead of its client."""
+    start = web.TCPSite.start
+
+    async def started(site: web.TCPSite) -> None:
+        await start(site)
+        server = site._server
+        assert isinstance(server, asyncio.Server)
+        for each in server.sockets:
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, LITTLE)
+
+    monkeypatch.setattr(web.TCPSite, "start", started)
+
+
+@pytest.mark.usefixtures("_small_buffers")
+@pytest.mark.parametrize("transport", ["websocket", "http"])
+async def test_the_time_of_a_client_that_does_not_read_is_the_clients(transport: str, dialect: str) -> None:
+    async with open_house(dialect, {"limits.outbox_bytes": LITTLE}) as house:
+        reads = _by_websocket if transport == "websocket" else _by_http
+        async with reads(house, f"[[say {MANY}]]") as read:
+            record = await _stalled(house)
+            while (so_far := record.stages(house.server.services.clock())).stall < TOOL_S:
+                await asyncio.sleep(0.01)
+            assert record.ended_s is None, "that it waits is seen before it ends"
+            await read()
+        assert record is await last(house)
+    stages = record.stages()
+    assert record.outcome == "completed"
+    assert stages.stall >= so_far.stall
+    assert sum(stages) == pytest.approx(total_s(record), rel=0.01)
+    assert record.loop(stages).client is None, "no turn went before"
+
+
+async def _stalled(house: House) -> TurnRecord:
+    """The one turn, once it waits for its client."""
+    async with asyncio.timeout(20):
+        while True:
+            for session in (*(each.record.id for each in house.server.sockets.sessions), BY_HTTP):
+                for record in house.server.recent.running(session):
+                    if record.part() == "stall":
+                        return record
+            await asyncio.sleep(0.01)
+
+
+def _narrow(house: House) -> socket.socket:
+    """A connection whose receive buffer is small."""
+    raw = socket.socket()
+    raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, LITTLE)
+    raw.connect(("127.0.0.1", house.server.port))
+    raw.setblocking(False)
+    return raw
+
+
+@asynccontextmanager
+async def _by_websocket(house: House, words: str) -> AsyncIterator[Callable[[], Awaitable[object]]]:
+    """A turn over a WebSocket of which nothing is read until that is called which is given."""
+    async with house.connect(max_queue=1, sock=_narrow(house)) as client:
+        await client.create(words)
+        yield client.until_ended
+
+
+@asynccontextmanager
+async def _by_http(house: House, words: str) -> AsyncIterator[Callable[[], Awaitable[object]]]:
+    """The same by HTTP."""
+    reader, writer = await asyncio.open_connection(sock=_narrow(house))
+    body = json.dumps({"model": "simulated", "input": words, "stream": True})
+    writer.write(
+        f"POST /v1/responses HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer test\r\nConnection: close\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
+    )
+    yield reader.read
+    writer.close()
+    await writer.wait_closed()
 
 
 async def test_the_rounds_of_a_loop_are_its_wall_time(dialect: str) -> None:

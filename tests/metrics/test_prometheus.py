@@ -64,12 +64,14 @@ def test_the_rules_do_what_their_tests_say() -> None:
 
 async def test_every_query_of_every_panel_rule_and_alert_has_data(tmp_path: Path) -> None:
     need("prometheus")
+    need("promtool")
     async with loaded_house() as house, prometheus(tmp_path, house.root.removeprefix("http://")) as prom:
         for _ in range(2):  # a rate needs what grows between two scrapes
             await everything(house)
             await scraped(prom, house)
         missing = [expr for expr in HAPPENED if sum(await prom.numbers(expr)) <= 0]
         assert not missing, "this did not happen under load"
+        await is_well_formed(house)
         async with house.connect():  # what is open now
             rules = await prom.rules()
             assert {rule["type"] for rule in rules} == {"recording", "alerting"}
@@ -81,6 +83,14 @@ async def test_every_query_of_every_panel_rule_and_alert_has_data(tmp_path: Path
             await all_choices_have_values(prom)
             await rules_are_evaluated(prom)
             await metrics_are_those_of_the_table(prom)
+
+
+async def is_well_formed(house: House) -> None:
+    """Prometheus' own check finds nothing wrong with names, units and help."""
+    async with house.http.get(f"{house.root}/metrics") as response:
+        text = await response.read()
+    done = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, check=False)
+    assert (done.returncode, done.stdout + done.stderr) == (0, b"")
 
 
 def shown(expr: str) -> str:

@@ -25,6 +25,10 @@ PARTS = {"histogram": ("_bucket", "_sum", "_count"), "counter": ("",), "gauge": 
 SAMPLES = {family.name + part: family.name for family in FAMILIES for part in PARTS[family.type]}
 DOCUMENTS = [*(ROOT / "docs").rglob("*.md"), ROOT / "README.md"]  # the changelog names what was, too
 
+# Of the units that Grafana knows (@grafana/data 11.6.0, valueFormats/categories) those that are used; or
+# `suffix:` and a word, before which it puts a space by itself.
+UNIT = re.compile(r"Bps|bytes|ops|percentunit|reqps|s|short|suffix:\S+")
+
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
 
@@ -63,6 +67,14 @@ def test_a_page_imports_without_edits(page: Page) -> None:
     }
     ids = [panel["id"] for panel in document["panels"]]
     assert len(set(ids)) == len(ids)
+    assert document["uid"] == f"loopline-{page.name}", "links and a second import find it by this"
+
+
+@each_page
+def test_what_is_imported_has_every_question_description_and_unit(page: Page) -> None:
+    shown = [panel for panel in json.loads(FILES[f"dashboards/{page.name}.json"])["panels"] if panel["type"] != "row"]
+    told = [(each["title"], each["description"], each["fieldConfig"]["defaults"]["unit"]) for each in shown]
+    assert told == [(panel.title, panel.description, panel.unit) for panel in page.panels()]
 
 
 @each_page
@@ -80,7 +92,7 @@ def test_no_two_panels_of_a_page_overlap(page: Page) -> None:
 def test_a_panel_asks_a_question_and_explains_its_answer(page: Page, panel: Panel) -> None:
     assert panel.title.endswith("?")
     assert panel.description.endswith(".")
-    assert panel.unit
+    assert UNIT.fullmatch(panel.unit)
     assert panel.queries
     assert all(query.legend for query in panel.queries)
     assert [other.title for other in page.panels()].count(panel.title) == 1

@@ -13,6 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 _LINK = re.compile(r"\[(?:[^\[\]]|\[[^\]]*\])*\]\(\s*<?([^()\s>]+)>?(?:\s+\"[^\"]*\")?\s*\)")
+_PICTURE = re.compile(r'<(?:img|source)\b[^>]*\bsrc(?:set)?="([^"]+)"')
 _FENCE = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
 _CODE = re.compile(r"`[^`\n]*`")
 
@@ -30,7 +31,7 @@ class Link(NamedTuple):
 def links(document: Path) -> Iterator[Link]:
     """The links of a document, those in code left out."""
     text = _CODE.sub("code", _FENCE.sub("", document.read_text()))
-    yield from (Link(document, target) for target in _LINK.findall(text))
+    yield from (Link(document, target) for pattern in (_LINK, _PICTURE) for target in pattern.findall(text))
 
 
 def anchors(document: Path) -> set[str]:
@@ -51,6 +52,7 @@ OUTSIDE = [link for link in LINKS if urlsplit(link.target).scheme]
 def test_there_are_links() -> None:
     assert len(INSIDE) > 60
     assert {link.document.name for link in INSIDE} >= {"README.md", "operations.md", "SECURITY.md"}
+    assert {link.target for link in INSIDE} >= {"docs/images/waterfall-dark.png", "images/waterfall-light.png"}
 
 
 @pytest.mark.parametrize("link", INSIDE, ids=str)

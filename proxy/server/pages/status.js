@@ -1,6 +1,7 @@
 "use strict";
 (() => {
   const EVERY_MS = 2000;
+  const WHILE_RUNNING_MS = 500; // so often while the session that is shown runs a turn, whose bar grows
   const PARTS = ["parse", "queue", "chain", "prepare", "translate", "connect", "upstream", "stall", "store", "send"];
   const STAGES = ["client", "proxy", "upstream"];
   const SVG = "http://www.w3.org/2000/svg";
@@ -162,7 +163,7 @@
     });
   }
 
-  // A turn as pieces of a bar: [class, from, to] in seconds since its round began.
+  // A turn as pieces of a bar: [class, from, to] in seconds since its round began; until now, if it runs.
   function pieces(turn) {
     const parts = turn.parts_s;
     const pause = turn.client_s !== null && turn.tools ? Math.max(0, turn.client_s - parts.stall) : 0;
@@ -187,15 +188,18 @@
       texts.push(turn.tools ? `client ${took(turn.client_s)}` : `idle ${took(turn.client_s)} before`);
     }
     texts.push(`proxy ${took(turn.proxy_s)}`, `upstream ${took(turn.upstream_s)}`);
+    if (turn.outcome !== "completed" && !turn.part) texts.push(turn.outcome);
     return texts.join(" · ");
   }
 
   function showLoop({ chosen: found }) {
-    const turns = found ? found.turns.slice().reverse() : [];
+    const running = found ? found.running.map((turn) => ({ ...turn, outcome: `running, now ${turn.part}` })) : [];
+    const turns = found ? [...found.turns, ...running].reverse() : [];
+    const over = turns.length - running.length;
     say(at("loop-note"), !found ? (chosen && !follows ? `Nothing is known of ${chosen} any more.` :
-      "Choose a session above.") : `${found.id === "http" ? "All turns by HTTP" : found.id}, ` +
-      `the last ${turns.length} ${turns.length === 1 ? "turn" : "turns"}, newest first. Bars begin where the ` +
-      "lane's turn before ended; time without tools (idle) is not drawn.");
+      "Choose a session above.") : `${found.id === "http" ? "All turns by HTTP" : found.id}: ` +
+      `${running.length ? `${running.length} running, and ` : ""}the last ${over} ${over === 1 ? "turn" : "turns"}, ` +
+      "newest first. Bars begin where the lane's turn before ended; time without tools (idle) is not drawn.");
     each(at("lanes"), found ? found.lanes : [], (lane) => lane.number, () => element("li"), (made, lane) => {
       say(made, `lane ${lane.number}: ${lane.state === "busy" ? "running" : lane.state}` +
         (lane.waiting ? `, ${lane.waiting} waiting` : ""));
@@ -208,10 +212,13 @@
       set(bar, "viewBox", `0 0 ${WIDTH} 16`);
       set(bar, "preserveAspectRatio", "none");
       set(bar, "aria-hidden", "true");
-      made.append(element("p"), bar);
+      const text = element("p");
+      text.append(element("span"), element("span", "unseen"));
+      made.append(text, bar);
       return made;
     }, (made, turn) => {
-      say(made.firstChild, label(turn) + (turn.outcome === "completed" ? "" : ` · ${turn.outcome}`));
+      set(made, "class", turn.part ? "running" : "");
+      fill(made.firstChild, [label(turn), turn.part ? ` · ${turn.outcome}` : ""]);
       draw(made.lastChild, drawn.get(turn.response), longest);
     });
     showTable(turns);
@@ -233,15 +240,16 @@
   const COLUMNS = [
     ["response", (turn) => turn.response, ""], ["model", (turn) => turn.model || "–", ""],
     ["outcome", (turn) => turn.outcome + (turn.error ? `, ${turn.error}` : ""), ""],
-    ["ended", (turn) => `${age(turn.ended_ago_s)} ago`, "n"],
+    ["ended", (turn) => (turn.part ? "–" : `${age(turn.ended_ago_s)} ago`), "n"],
     ["client", (turn) => (turn.tools ? ms(turn.client_s) : "–"), "n"],
     ["idle", (turn) => (turn.tools ? "–" : ms(turn.client_s)), "n"],
     ["proxy", (turn) => ms(turn.proxy_s), "n"], ["upstream", (turn) => ms(turn.upstream_s), "n"],
     ["first token", (turn) => ms(turn.first_token_s), "n"],
     ...PARTS.filter((part) => part !== "upstream").map((part) => [part, (turn) => ms(turn.parts_s[part]), "n"]),
-    ["tokens in", (turn) => count(turn.tokens_in), "n"], ["cached", (turn) => count(turn.tokens_cached), "n"],
-    ["out", (turn) => count(turn.tokens_out), "n"], ["bytes in", (turn) => count(turn.bytes_in), "n"],
-    ["bytes out", (turn) => count(turn.bytes_out), "n"], ["saved", (turn) => count(turn.bytes_history), "n"],
+    ...[
+      ["tokens in", "tokens_in"], ["cached", "tokens_cached"], ["out", "tokens_out"], ["bytes in", "bytes_in"],
+      ["bytes out", "bytes_out"], ["saved", "bytes_history"],
+    ].map(([name, member]) => [name, (turn) => (member in turn ? count(turn[member]) : "–"), "n"]),
   ];
 
   function showTable(turns) {
@@ -311,6 +319,7 @@
   async function refresh() {
     clearTimeout(timer);
     const number = (asked += 1);
+    let again = EVERY_MS;
     try {
       const answer = await fetch(`status.json?session=${encodeURIComponent(chosen)}`, { cache: "no-store" });
       if (!answer.ok) throw new Error(`${answer.status} ${answer.statusText}`);
@@ -321,11 +330,12 @@
       const first = follows && !chosen;
       if (follows && (!chosen || !told.chosen)) chosen = suggest(told);
       if (first && chosen) { refresh(); return; }
+      if (told.chosen && told.chosen.running.length) again = WHILE_RUNNING_MS;
     } catch (error) {
       if (number !== asked) return;
       say(at("notice"), `No answer, what is shown is old: ${error.message}`);
     }
-    if (!paused && !document.hidden) timer = setTimeout(refresh, EVERY_MS);
+    if (!paused && !document.hidden) timer = setTimeout(refresh, again);
   }
 
   at("pause").addEventListener("click", () => {

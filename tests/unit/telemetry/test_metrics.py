@@ -82,6 +82,21 @@ def test_a_turn_that_runs_has_parts_until_now() -> None:
     assert sum(record.stages(101.0)) == pytest.approx(1.0)
 
 
+@pytest.mark.parametrize("reached", range(len(MARKS) + 1))
+def test_the_part_a_turn_is_in_is_the_one_that_grows(reached: int) -> None:
+    record = turn(stalled_s=0.0, ended_s=None, **dict.fromkeys(MARKS[max(1, reached) :]))
+    before, after = record.stages(103.0)._asdict(), record.stages(104.0)._asdict()
+    assert {part for part in after if after[part] > before[part]} == {record.part()}
+
+
+def test_while_a_client_makes_no_room_the_time_is_its_own() -> None:
+    record = turn(upstream_end_s=None, stored_s=None, ended_s=None, stalled_s=0.25, stall_began_s=100.5)
+    assert record.part() == "stall"
+    stages = record.stages(101.0)
+    assert (stages.stall, sum(stages)) == pytest.approx((0.75, 1.0))
+    assert stages.upstream == record.stages(102.0).upstream
+
+
 def test_a_warm_up_asks_no_upstream() -> None:
     record = turn(sent_s=None, connected_s=None, upstream_end_s=None, stored_s=100.02, stalled_s=0.0)
     stages = record.stages()

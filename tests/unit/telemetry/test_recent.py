@@ -39,6 +39,34 @@ def test_a_turn_that_reached_nothing_is_kept_too() -> None:
     assert sum(kept.stages) == 0
 
 
+def test_a_turn_that_runs_is_told_until_it_ends() -> None:
+    recent = Recent()
+    first, second = (turn(session="sess_1", response=name, ended_s=None) for name in ("resp_1", "resp_2"))
+    by_http = TurnRecord("resp_3", "http", 5.0)
+    for record in (first, second, by_http):
+        recent.turn_started(record)
+    assert recent.running("sess_1") == (first, second)
+    assert recent.running(r.BY_HTTP) == (by_http,)
+    for record in (first, by_http, second):
+        recent.turn_ended(record)
+    assert recent.running("sess_1") == recent.running(r.BY_HTTP) == ()
+    assert [kept.response for kept in recent.turns("sess_1")] == ["resp_1", "resp_2"]
+    assert not recent._running, "no record is kept of what is over"
+
+
+def test_a_session_that_ends_before_its_only_turn_is_kept_with_it() -> None:
+    recent = Recent()
+    record = turn(session="sess_1", ended_s=None)
+    recent.turn_started(record)
+    recent.session_ended(SessionRecord("sess_1", 1.0, turns=1, ended_s=2.0))
+    recent.turn_ended(record)
+    assert [each.id for each in recent.ended()] == ["sess_1"]
+    assert len(recent.turns("sess_1")) == 1
+    for number in range(r.SESSIONS):
+        ended(recent, f"sess_new_{number}")
+    assert recent.ended() == ()
+
+
 def test_the_latest_turns_of_a_session_are_kept() -> None:
     recent = Recent()
     for number in range(r.TURNS + 10):
@@ -50,7 +78,7 @@ def test_the_sessions_of_the_latest_turns_are_kept() -> None:
     recent = Recent()
     for number in range(r.SESSIONS):
         ended(recent, f"sess_{number}")
-    recent.session_ended(SessionRecord("sess_1", 1.0, ended_s=2.0))
+    recent.session_ended(SessionRecord("sess_1", 1.0, turns=1, ended_s=2.0))
     ended(recent, "sess_0")
     ended(recent, "sess_new")
     assert recent.turns("sess_1") == ()
@@ -64,7 +92,9 @@ def test_memory_is_bounded_whatever_comes() -> None:
     for number in range(3 * r.SESSIONS):
         for _ in range(r.TURNS + 1):
             ended(recent, f"sess_{number}", at_s=102.0 + number)
-        recent.session_ended(SessionRecord(f"sess_{number}", 1.0, ended_s=2.0))
+        recent.session_ended(SessionRecord(f"sess_{number}", 1.0, turns=1, ended_s=2.0))
+        recent.session_ended(SessionRecord(f"sess_of_lost_turns_{number}", 1.0, turns=1, ended_s=2.0))
+    assert len(recent._cut) == r.SESSIONS
     assert sum(map(len, recent._rings.values())) == r.SESSIONS * r.TURNS
     assert len(recent.ended()) == r.SESSIONS
     assert len(recent._seconds) == r.WINDOW_S
