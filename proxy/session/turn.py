@@ -50,7 +50,7 @@ class Turn:
         self._whole = False  # has the answer ended by itself? Then nothing can stop it any more
         self._upstream_part = Stoppable()  # what `steer` ends
         self._unsent: list[bytes] = []  # what leaves with the next events
-        self._history: list[bytes] = []  # what the turn continues, in the upstream's dialect
+        self._history = chain.Pieces()  # what the turn continues, in the upstream's dialect
 
     async def run(self, running: RunningTurn) -> None:
         """Travel the road; whatever goes wrong ends in one event."""
@@ -101,7 +101,7 @@ class Turn:
             return
         body = translator.request(history)
         self._describe()
-        record.bytes_history = body.history_bytes
+        record.bytes_history = history.size
         record.bytes_upstream = sum(map(len, body.parts))
         if create.background:
             self._begin(running)  # its client is told of what can be polled, not of what an upstream says first

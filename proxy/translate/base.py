@@ -55,12 +55,11 @@ class Brief(NamedTuple):
 class Body(NamedTuple):
     """What is sent upstream: the path under the endpoint's url, and the body in parts.
 
-    `history_bytes` is how much of it came from kept fragments. `repeatable` says that sending it twice does no harm.
+    `repeatable` says that sending it twice does no harm.
     """
 
     path: str
     parts: Sequence[bytes]
-    history_bytes: int
     repeatable: bool
 
 

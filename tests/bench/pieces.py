@@ -238,7 +238,7 @@ def _linked(parent: Node | None, items: tuple[Item, ...]) -> Node:
     return chain.link(
         parent, tenant=TENANT, response="resp", items=items, output=items, open_calls=frozenset(), stored=False,
         fragments={"chat": b'{"role":"user","content":"x"},{"role":"assistant","content":"x"}'},
-        before=[] if parent is None else parent.flat["chat"],
+        before=chain.Pieces() if parent is None else parent.flat["chat"],
     )  # fmt: skip
 
 

@@ -152,7 +152,7 @@ class ChatTranslator:
         own = own_members(self._create.own, self._profile)
         head = b",".join((asked.head, *own, b'"messages":['))
         messages = join_messages(asked.instructions, [*history, self.delta], self._profile)
-        return Body("/chat/completions", [head, *messages, b"]}"], sum(map(len, history)), repeatable=True)
+        return Body("/chat/completions", [head, *messages, b"]}"], repeatable=True)
 
     def _asked(self) -> _Asked:
         """What the request says beside its messages: made once where the conversation changes nothing of it."""

@@ -158,7 +158,7 @@ class ResponsesTranslator:
             parts.insert(0, asked.instructions)
         head = b",".join((asked.head, *(own.members if own is not None else ()), b'"input":['))
         body = [head, *separated(parts), b"]}"]
-        return Body("/responses", body, sum(map(len, history)), repeatable=asked.harmless)
+        return Body("/responses", body, repeatable=asked.harmless)
 
     def _own(self) -> ResponseFields | None:
         """What belongs to this turn alone, where there is anything that an upstream could be told."""

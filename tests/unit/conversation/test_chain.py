@@ -214,6 +214,15 @@ def test_every_fork_has_its_own_history_whichever_is_continued_first() -> None:
     assert told(trunk) == b"<0>,<1>"
 
 
+@pytest.mark.parametrize("forked", [False, True])
+def test_a_history_knows_its_size_grown_forked_or_walked(forked: bool) -> None:
+    tip = grown(grown(grown(None, 0), 1), 22)
+    assert tip.parent is not None
+    pieces = history(tip.parent if forked else tip, "d", joined)
+    assert pieces.size == sum(map(len, pieces)) > 0
+    assert history(tip, "other", joined).size == len(b"in0out0in1out1in22out22")
+
+
 def test_the_pieces_of_a_chain_are_listed_once_not_once_a_node() -> None:
     tip = grown(None, 0)
     for number in range(1, 200):
