@@ -58,7 +58,15 @@ class Account:
 
     @contextmanager
     def connection(self) -> Iterator[None]:
-        """One more WebSocket while open. Raises `LooplineError` (overloaded).
+        """One more WebSocket while open. Raises as `connect`."""
+        self.connect()
+        try:
+            yield
+        finally:
+            self.disconnect()
+
+    def connect(self) -> None:
+        """One more WebSocket, until `disconnect`. Raises `LooplineError` (overloaded).
 
         Not rate_limited: an upgrade answered 429 is the end of a Codex session, a plain 503 sends it to HTTP.
         """
@@ -73,11 +81,11 @@ class Account:
                 )
         for account in self._all():
             account.connections += 1
-        try:
-            yield
-        finally:
-            for account in self._all():
-                account.connections -= 1
+
+    def disconnect(self) -> None:
+        """One WebSocket less."""
+        for account in self._all():
+            account.connections -= 1
 
     def begin_turn(self, size: int, now: float, *, background: bool = False) -> Lease:
         """A turn whose request has `size` bytes; its lease is to be released at its end.

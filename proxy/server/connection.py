@@ -6,6 +6,7 @@ whose body turns out to be malformed later has reached a route, which aiohttp do
 
 from __future__ import annotations
 
+import asyncio
 import re
 from functools import partial
 from typing import Any
@@ -47,6 +48,22 @@ class Connection(RequestHandler):
     def __init__(self, observer: Observer, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._observer = observer
+
+    def let_go(self) -> tuple[asyncio.Transport, bytes]:
+        """The transport, which is another protocol's from now on, and what has come for that. Raises ConnectionError
+        where the client is gone.
+
+        aiohttp ends its handler and forgets this connection, as if it were closed.
+        """
+        transport, self.transport = self.transport, None
+        if transport is None or self._manager is None:
+            raise ConnectionResetError("Connection lost")
+        early, self._message_tail = self._message_tail, b""
+        self.keep_alive(False)
+        self._manager.connection_lost(self)
+        if self._buffer_paused:
+            transport.resume_reading()
+        return transport, early
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)

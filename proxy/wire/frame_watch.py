@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from enum import Enum, auto
 
 _FIN, _RSV1, _CONTROL, _OPCODE = 0x80, 0x40, 0x08, 0x0F
@@ -45,7 +44,7 @@ class FrameWatch:
 
     def __init__(self, max_bytes: int, *, deflate: bool = False) -> None:
         self.bytes = 0
-        self.contents: deque[Content] = deque()
+        self.contents: list[Content] = []
         self.deaf = False
         self.broken = False
         self.unread = b""

@@ -120,7 +120,7 @@ async def test_it_can_leave_while_everything_waits_for_it() -> None:
 
 
 async def test_it_does_not_hold_up_a_server_that_stops_nor_keep_its_door_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.server.websocket._CLOSE_TIMEOUT_S", 0.5)
+    monkeypatch.setattr("proxy.server.client_socket._CLOSE_TIMEOUT_S", 0.5)
     async with flooded() as (house, flood), lazy(house) as slow, house.connect() as other:
         await slow.create([user("flood")])
         await stuck(house, flood)

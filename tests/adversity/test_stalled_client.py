@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from proxy.server import websocket
+from proxy.server.client_socket import ClientSocket
 from tests.house import House, house_before
 from tests.program import Program, served
 from tests.raw_upstream import DONE, HEAD, LAST, Connection, event, raw_upstream
@@ -110,14 +110,14 @@ class Meter:
 @pytest.fixture
 def meter(monkeypatch: pytest.MonkeyPatch) -> Meter:
     """Watches every write to a client."""
-    meter, write = Meter(), websocket._AiohttpSocket.write
+    meter, write = Meter(), ClientSocket.write
 
-    def metered(self: websocket._AiohttpSocket, data: bytes) -> None:
+    def metered(self: ClientSocket, data: bytes) -> None:
         write(self, data)
         meter.held = max(meter.held, self._transport.get_write_buffer_size())
         meter.largest = max(meter.largest, len(data))
 
-    monkeypatch.setattr(websocket._AiohttpSocket, "write", metered)
+    monkeypatch.setattr(ClientSocket, "write", metered)
     return meter
 
 
