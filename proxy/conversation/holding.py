@@ -10,6 +10,8 @@ _ONE_CHAIN = 2
 class Holding:
     """Counts by how many holders each node is kept: taking and giving back cost what changed, not a chain's depth."""
 
+    __slots__ = ("_counted", "_holders", "bytes")
+
     def __init__(self) -> None:
         self.bytes = 0
         self._holders: dict[Node, int] = {}

@@ -103,6 +103,9 @@ class ClientSocket(asyncio.Protocol):
         """The session is over: close the connection, if it is not."""
         self._stop()
         self._session = None
+        if not self._transport.is_closing() and self._transport.get_write_buffer_size():
+            # A client that does not read what it is still sent would keep it here for ever.
+            _ = asyncio.get_running_loop().call_later(_CLOSE_TIMEOUT_S, self._transport.abort)
         self._transport.close()
 
     # --- What comes --------------------------------------------------------------------------------------------------
@@ -198,6 +201,7 @@ class ClientSocket(asyncio.Protocol):
         self._rules.heartbeat.remove(self)
         if self._queue is not None:
             self._queue.feed_eof()
+        self._queue = self._reader = None  # they know this socket
         if self._told is not None:
             self._told.set()
         self._wake()
@@ -352,7 +356,7 @@ class ClientSocket(asyncio.Protocol):
             self._transport.abort()  # a client that does not read would hold up whoever closes
 
     def _linger(self) -> None:
-        """Hear the client out: a connection that is closed while it still sends is reset, and it might never read why."""
+        """Hear the client out: a connection that is closed while it sends is reset, and it might never read why."""
         self._given_up = self._lingers = True
         if self._told is not None:
             self._told.set()

@@ -61,6 +61,7 @@ class Connection(RequestHandler):
         early, self._message_tail = self._message_tail, b""
         self.keep_alive(False)
         self._manager.connection_lost(self)
+        self._parser = None  # which knows this connection: neither is to wait for the collector
         if self._buffer_paused:
             transport.resume_reading()
         return transport, early

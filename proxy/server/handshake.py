@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Mapping
 from functools import lru_cache
 
 from aiohttp import HttpVersion11, web
@@ -21,6 +22,7 @@ _KEY_BYTES = 16
 # 7 and 8 are drafts whose frames are those of 13; aiohttp speaks them.
 _VERSIONS = frozenset({"13", "8", "7"})
 _EXTENSIONS = "Sec-WebSocket-Extensions"
+_OF_THE_HANDSHAKE = frozenset({"connection", "upgrade", *(name.lower() for name in (_KEY, _VERSION, _EXTENSIONS))})
 _DEFLATE = ServerPerMessageDeflateFactory()
 _SPOKEN = {"Upgrade": "websocket", _VERSION: "13"}
 
@@ -47,6 +49,11 @@ def agreed_compression(request: web.Request) -> dict[str, str]:
     """The header that accepts the client's first offer of permessage-deflate that can be accepted; else none."""
     answer = _answer_to(", ".join(request.headers.getall(_EXTENSIONS, ())))
     return {_EXTENSIONS: answer} if answer else {}
+
+
+def lasting_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    """Those of an upgrade that say more than how to shake hands, by lower-case name: a socket keeps them."""
+    return {name: value for name, value in headers.items() if name not in _OF_THE_HANDSHAKE}
 
 
 @lru_cache(maxsize=32)  # clients of one kind all offer the same

@@ -7,16 +7,16 @@ would be kept as long as the socket lives.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 from aiohttp import web
-from aiohttp.abc import AbstractStreamWriter
 
 from proxy.access.accounts import Account
 from proxy.errors import Kind, LooplineError
 from proxy.server.client_socket import ClientSocket, SocketRules
 from proxy.server.connection import Connection
 from proxy.server.door import Door
-from proxy.server.handshake import agreed_compression, refused_handshake
+from proxy.server.handshake import agreed_compression, lasting_headers, refused_handshake
 from proxy.server.heartbeat import Heartbeat
 from proxy.session.registry import Registry
 from proxy.session.services import Caller, Services
@@ -74,6 +74,7 @@ class WebSocketRoute:
     async def _upgrade(self, request: web.Request, caller: Caller, account: Account) -> web.StreamResponse:
         """Answer the request; its connection is a socket's then, and of what brought it nothing is kept."""
         compression = agreed_compression(request)
+        caller = replace(caller, headers=lasting_headers(caller.headers))
         answer = _Switched()
         answer.headers.update(compression)
         await answer.prepare(request)

@@ -101,6 +101,8 @@ def read_name(raw: Raw | None) -> str | None:
 class Lanes:
     """All lanes of a socket. At most `max_running` turns run at once, at most `max_names` names are ever used."""
 
+    __slots__ = ("_held", "_holding", "_lanes", "_max_running", "_ready", "_waiting", "max_names", "running")
+
     def __init__(self, max_names: int, max_running: int, waiting: Waiting, held: Held | None = None) -> None:
         """`held` counts what the lanes' conversations take."""
         self.max_names = max_names
@@ -184,7 +186,7 @@ class Lanes:
     def ended(self, lane: Lane) -> None:
         """The lane's turn is over, or its request was refused at once."""
         self.running -= 1
-        lane.running, lane.turn = None, None
+        lane.running, lane.turn, lane.follower = None, None, None  # or a quiet lane would keep its last request
         if not lane.queue:
             lane.steered = None
         self._enlist(lane, lane.moved(lane.ended()))

@@ -58,6 +58,8 @@ class Outbox:
     given up; `spawn` runs the task that writes the pieces, alive only while there are some. `held` counts what waits.
     """
 
+    __slots__ = ("_held", "_make_room", "_pieces", "_socket", "_spawn", "_writing", "bytes_out")
+
     def __init__(
         self,
         socket: Socket,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import lru_cache
 
 from proxy.access.budget import Held
 from proxy.access.gate import Grant
@@ -28,6 +28,8 @@ from proxy.wire import ids
 from proxy.wire.client_events import Create, Limits, parse_create, parse_message
 from proxy.wire.codec import Raw, encode
 from proxy.wire.error_events import error_event
+from proxy.wire.items import Item
+from proxy.wire.terms import Terms
 
 _RESTART = 1012  # the code after which clients connect again
 _TIMING_HEADER = "x-responsesapi-include-timing-metrics"
@@ -59,16 +61,25 @@ class SessionLimits:
         """The limits of one client's socket."""
         if grant.key is None:
             return self
-        return replace(
-            self,
-            frame_bytes=grant.bound("frame_bytes", self.frame_bytes),
-            lanes=grant.bound("lanes", self.lanes),
-            request=self.request._replace(tools=grant.bound("tools", self.request.tools)),
-        )
+        bounds = {"frame_bytes": self.frame_bytes, "lanes": self.lanes, "tools": self.request.tools}
+        return _bounded(self, **{name: grant.bound(name, general) for name, general in bounds.items()})
+
+
+@lru_cache(maxsize=256)  # one object for all sockets of a key, not one for each
+def _bounded(limits: SessionLimits, *, frame_bytes: int, lanes: int, tools: int) -> SessionLimits:
+    return replace(limits, frame_bytes=frame_bytes, lanes=lanes, request=limits.request._replace(tools=tools))
 
 
 class Session:
     """Serves one socket until it ends. `run` is the whole of it."""
+
+    # Thousands of sockets are quiet: what each holds is counted (tests/integration/test_idle_sockets.py).
+    __slots__ = (
+        *("outbox", "record", "tells_timing"),
+        *("_answered", "_caller", "_general", "_held", "_keepalive", "_key", "_lanes", "_leaving", "_limits"),
+        *("_received_s", "_refusing", "_registry", "_rested", "_resting", "_services", "_socket", "_steers"),
+        "_waiting",
+    )
 
     def __init__(
         self, socket: Socket, caller: Caller, services: Services, registry: Registry, limits: SessionLimits
@@ -79,8 +90,6 @@ class Session:
         self._registry = registry
         self._general, self._key = limits, caller.grant.key
         self._limits = limits = limits.of(caller.grant)
-        self._find_terms = partial(services.terms.find, caller.tenant)
-        self._read_items = services.known.reader(caller.tenant) if services.known is not None else None
         budget = caller.grant.account.budget
         self._held = outbox, nodes, steers = Held(budget), Held(budget), Held(budget)
         self.outbox = Outbox(socket, self._make_room, registry.tasks.spawn, outbox)
@@ -305,10 +314,18 @@ class Session:
         try:
             if self._refusing is not None:
                 raise self._refusing
-            create = parse_create(members, size, self._limits.request, self._find_terms, read_items=self._read_items)
+            read = None if self._services.known is None else self._read_items
+            create = parse_create(members, size, self._limits.request, self._find_terms, read_items=read)
             return Request(create, size, received_s, parsed_s=self._services.clock())
         except LooplineError as error:
             return Request(error, size, received_s)
+
+    def _find_terms(self, members: Mapping[str, Raw], parse: Callable[[Mapping[str, Raw]], Terms]) -> Terms:
+        return self._services.terms.find(self._caller.tenant, members, parse)
+
+    def _read_items(self, parts: Sequence[Raw], *, stored: bool) -> tuple[Item, ...]:
+        assert self._services.known is not None
+        return self._services.known.items.read(self._caller.tenant, parts, stored=stored)
 
     def _steer(self, members: Mapping[str, Raw], size: int) -> None:
         self._steers.take(members, size, self._refusing)

@@ -74,6 +74,8 @@ def diagram() -> str:
 class Waiting:
     """The creates of one socket that wait, counted and bounded."""
 
+    __slots__ = ("_budget", "_max_bytes", "_max_turns", "bytes", "turns")
+
     def __init__(self, max_turns: int, max_bytes: int, budget: Budget | None = None) -> None:
         self._budget = budget or Budget()
         self._max_turns = max_turns

@@ -21,6 +21,8 @@ class Steers:
     `send` sends an event on a lane. `max_bytes` bounds what waits on all lanes together.
     """
 
+    __slots__ = ("_held", "_lanes", "_max_bytes", "_send", "limits")
+
     def __init__(
         self,
         lanes: Lanes,

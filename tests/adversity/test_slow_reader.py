@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
+from proxy.server.client_socket import ClientSocket
 from tests.house import House, house_before
+from tests.raw_socket import close
 from tests.raw_upstream import DONE, HEAD, LAST, WHOLE, Connection, event, raw_upstream
 from tests.wire_client import WireClient, user
 
@@ -117,6 +119,28 @@ async def test_it_can_leave_while_everything_waits_for_it() -> None:
         slow.vanish(reset=True)
         await asyncio.wait_for(flood.lost.wait(), 5)
         await house.empty()
+
+
+async def test_it_cannot_say_goodbye_and_leave_everything_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proxy.server.client_socket._CLOSE_TIMEOUT_S", 0.2)
+    gone, lost = asyncio.Event(), ClientSocket.connection_lost
+
+    def connection_lost(self: ClientSocket, exc: Exception | None) -> None:
+        lost(self, exc)
+        if self is ours:
+            gone.set()
+
+    monkeypatch.setattr(ClientSocket, "connection_lost", connection_lost)
+    async with flooded() as (house, flood), lazy(house) as slow:
+        [ours] = [session._socket for session in house.server.sockets.sessions]
+        await slow.create([user("flood")])
+        await stuck(house, flood)
+        slow.connection.transport.write(close(1000))
+        await asyncio.wait_for(flood.lost.wait(), 5)
+        assert not gone.is_set()  # what it was sent before its goodbye is on its way
+        await asyncio.wait_for(gone.wait(), 5)
+        await house.empty()
+        assert house.watcher.sessions[-1].close_code == 1000
 
 
 async def test_it_does_not_hold_up_a_server_that_stops_nor_keep_its_door_open(monkeypatch: pytest.MonkeyPatch) -> None:
