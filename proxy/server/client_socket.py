@@ -93,8 +93,8 @@ class ClientSocket(asyncio.Protocol):
     def begin(self, session: Session, early: bytes) -> None:
         """The session is there; what came before it is taken now."""
         self._session = session
-        self._transport.set_write_buffer_limits(high=self._rules.outbox_bytes, low=self._rules.outbox_bytes // 4)
         self._transport.set_protocol(self)
+        self._transport.set_write_buffer_limits(high=self._rules.outbox_bytes, low=self._rules.outbox_bytes // 4)
         self._rules.heartbeat.add(self)
         if early:
             self.data_received(early)

@@ -60,9 +60,10 @@ class Heartbeat:
         self._next = (self._next + 1) % _GROUPS
         now = asyncio.get_running_loop().time()
         for socket in tuple(self._groups[self._next]):
-            self._beat(socket, now)
+            self.beat(socket, now)
 
-    def _beat(self, socket: Beating, now: float) -> None:
+    def beat(self, socket: Beating, now: float) -> None:
+        """Look at one socket."""
         if socket.pinged_s > socket.heard_s:
             if now - socket.pinged_s >= _PONG_INTERVALS * self._interval_s:
                 socket.abort()
