@@ -202,6 +202,8 @@ class ClientSocket(asyncio.Protocol):
         if self._queue is not None:
             self._queue.feed_eof()
         self._queue = self._reader = None  # they know this socket
+        if self._inflating is not None:
+            self._inflating.given_up = True
         if self._told is not None:
             self._told.set()
         self._wake()
@@ -270,7 +272,8 @@ class ClientSocket(asyncio.Protocol):
         """A message as it was before it was compressed; None where the socket is to be closed for it."""
         if content is Content.DEFLATED:
             try:
-                return await self._inflated(data)
+                data = await self._inflated(data)
+                return None if self._ended else data
             except NotDeflated:
                 self._fail(_INVALID_DATA)
                 return None

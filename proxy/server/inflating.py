@@ -27,12 +27,14 @@ class Inflating:
         self._budget = budget
         self._frame_bytes = frame_bytes
         self._hard_bytes = hard_bytes
+        self.given_up = False  # is nobody left who would hear of it?
 
     async def whole(self, message: bytes) -> bytes:
         """What a message inflates to, counted in the client's memory while it grows.
 
         Raises `LooplineError` (message_too_large, overloaded) once the message is over: the next one may refer to it,
-        so it is inflated to its end, and not kept. Raises `TooFar`, `NotDeflated`.
+        so it is inflated to its end, and not kept. Raises `TooFar`, `NotDeflated`. Ends early, with what there is,
+        once it is given up.
         """
         held, refused, size = Held(self._budget), None, 0
         inflated = bytearray()
@@ -47,6 +49,8 @@ class Inflating:
                 else:
                     inflated.clear()
                 held.set(len(message) + len(inflated))
+                if self.given_up:
+                    break
         finally:
             held.release()
         if refused is not None:

@@ -6,6 +6,7 @@ the extension allows for each message.
 
 from __future__ import annotations
 
+import asyncio
 import tracemalloc
 import zlib
 from collections.abc import AsyncIterator
@@ -13,6 +14,7 @@ from collections.abc import AsyncIterator
 import pytest
 from websockets.extensions.permessage_deflate import ClientPerMessageDeflateFactory
 
+from proxy.wire.message_inflater import PIECE_BYTES, MessageInflater
 from tests.house import House, open_house
 from tests.raw_socket import (
     BINARY,
@@ -252,6 +254,26 @@ async def test_a_bomb_is_told_of_and_closed_with_1009_and_was_never_whole(mebiby
         assert peak < 2 * 4 * MIB + 2 * len(bomb) + 4 * MIB
         await house.empty()
         assert house.server.gate.accounts.whole.budget.used == 0
+
+
+async def test_a_bomb_whose_client_has_left_is_inflated_no_further(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pieces, begun, inflate = [0], asyncio.Event(), MessageInflater._inflate
+
+    def counted(self: MessageInflater, data: bytes) -> bytes:
+        pieces[0] += 1
+        begun.set()
+        return inflate(self, data)
+
+    monkeypatch.setattr(MessageInflater, "_inflate", counted)
+    async with raw_socket(house.url, offering(PLAIN)) as raw:
+        await raw.send(frame(TEXT, zeros(60), rsv=RSV1))
+        await asyncio.wait_for(begun.wait(), 5)
+        raw.writer.transport.abort()
+        await house.empty(10)
+    assert pieces[0] * PIECE_BYTES < 30 * MIB
+    assert house.server.gate.accounts.whole.budget.used == 0
 
 
 async def test_between_the_limits_what_it_inflates_to_is_refused_and_the_next_may_refer_to_it() -> None:
