@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 
 from proxy.errors import Kind, LooplineError
+from proxy.translate.alike import Alike
 from proxy.translate.answer.calls import COMPLETED, INCOMPLETE, call_writer
 from proxy.translate.responses.calls import CallItem, MappedCall, OtherItem
 from proxy.translate.responses.events import HEAD, MEMBERS, Event, output_item, recognised
-from proxy.translate.responses.growing import Growing, Making, PartsItem, Source, text_of
+from proxy.translate.responses.growing import EMPTY, Growing, Making, PartsItem, Source, text_of
 from proxy.translate.responses.sink import Sink
 from proxy.translate.responses.whole import PARTS, STREAMED
 from proxy.translate.tools.listed import Called
@@ -66,6 +67,7 @@ class Repaired:
         self._latest: dict[str, Source] = {}  # by kind
         self._waiting: deque[Source] = deque()
         self._open: Growing | None = None
+        self._alike = Alike()  # deltas of the open item; holds while nothing else comes
 
     @property
     def call_begun(self) -> bool:
@@ -73,8 +75,16 @@ class Repaired:
         kinds = {item.kind for item in self.items} | {source.kind for source in self._sources}
         return not kinds.isdisjoint(CALLS)
 
+    def take_deltas(self, payloads: Sequence[bytes], start: int) -> int:
+        """Tell the deltas from `start` on that are like the one before them, undecoded; returns how many of them."""
+        texts = self._alike.read(payloads, start)
+        if texts and self._open is not None:
+            self._open.say_on(texts)
+        return len(texts)
+
     def take(self, event: Event, payload: bytes) -> None:
         """An event of an item, or one that nobody here knows."""
+        self._alike.forget()
         open_ = self._open
         if (
             open_ is not None
@@ -83,7 +93,8 @@ class Repaired:
             and event.type == _DELTAS.get(open_.source.kind)
             and self._by_id.get(event.item_id) is open_.source
         ):
-            open_.take(event, payload)  # the hot path of every turn
+            open_.take(event, payload)
+            self._learn(open_, event, payload)
             return
         if event.type == "response.output_item.added":
             self._added(event)
@@ -121,6 +132,7 @@ class Repaired:
         if self._open is not None and self._open.source.kind == "message" and self._open.has_text:
             self._close(INCOMPLETE)
         self._open = None
+        self._alike.forget()
 
     @property
     def is_cut(self) -> bool:
@@ -214,6 +226,8 @@ class Repaired:
             open_.take(event, payload)
             if self._waiting:
                 self._release()
+            else:
+                self._learn(open_, event, payload)
             return
         if source.is_closed:
             if source.is_done or source.kind not in _GROWN or not self._adds(source, event):
@@ -222,6 +236,12 @@ class Repaired:
         source.waiting.append((event, payload))
         source.has_output = source.has_output or self._adds(source, event)
         self._release()
+
+    def _learn(self, open_: Growing, event: Event, payload: bytes) -> None:
+        """What comes next and is alike goes the same way, since nothing waits: the hot path of every turn."""
+        delta = bytes(event.delta)
+        if delta.startswith(b'"') and bytes(event.logprobs) in EMPTY and open_.goes_on(event):
+            self._alike.learn(payload, b"delta", delta)
 
     def _again(self, source: Source) -> None:
         """An item that was closed early goes on, as another one."""
@@ -286,6 +306,7 @@ class Repaired:
     def _close(self, status: bytes) -> None:
         """`status` counts for an item that the upstream has not said to be cut."""
         open_, self._open = self._open, None
+        self._alike.forget()
         if open_ is None:
             return
         open_.source.is_closed = True

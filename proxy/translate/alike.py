@@ -1,0 +1,149 @@
+"""The ordinary event of a stream: one string, perhaps a number that counts, and around them the same bytes every time.
+
+The first of them is decoded and shows those bytes; where the next ones have them too, what lies between is a JSON
+string already, and goes to the client as it is. An event of any other form is decoded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import takewhile
+from typing import NamedTuple
+
+# The inside of JSON strings as our own encoder writes them, without control characters and `\u`, whose halves may be in
+# two events. With a space between, several are matched like one: nothing that is escaped reaches over a space.
+_PLAIN = re.compile(rb'[^"\\\x00-\x1f]*+(?:\\["\\bfnrt][^"\\\x00-\x1f]*+)*+').fullmatch
+_COUNTS = re.compile(rb'"sequence_number": ?([0-9]++)(?=[,}])')
+# A server whose events are never twice alike is not looked at again and again.
+_MOST_LESSONS = 16
+# Events looked at together.
+_TOGETHER = 64
+
+
+class _Number(NamedTuple):
+    """A number that is another one in every event: where it stands, and where all that lies between it and the string.
+
+    Places count from the start of an event or from its end, so that another number of digits is another form.
+    """
+
+    place: slice
+    between: slice
+    middle: bytes
+
+
+class Alike:
+    """Takes apart events that are alike. What is learnt holds until it is forgotten or something else is learnt."""
+
+    __slots__ = ("_end", "_lessons", "_number", "_start", "_text")
+
+    def __init__(self) -> None:
+        self._start = self._end = b""  # without a start nothing is known
+        self._text = slice(0)
+        self._number: _Number | None = None
+        self._lessons = 0  # since anything was read
+
+    def learn(self, payload: bytes, member: bytes, text: bytes) -> bool:
+        """Note what stands around `text`, the JSON string that `member` of `payload` (valid JSON) was decoded from.
+
+        Returns whether that can be told; if not, what was learnt before still holds.
+        """
+        if self._lessons >= _MOST_LESSONS:
+            return False
+        self._lessons += 1
+        for colon in (b'":', b'": '):
+            key = b'"%b%b' % (member, colon)
+            at = payload.find(key + text)
+            if at >= 0:
+                first = at + len(key) + 1
+                return self._note(payload[:first], payload[first + len(text) - 2 :], b'"%b"' % member)
+        return False
+
+    def _note(self, before: bytes, after: bytes, name: bytes) -> bool:
+        around = before + after
+        # Twice the same member, or perhaps one in other letters: which of the two was read is not seen from here.
+        if around.count(name) != 1 or b"\\u" in around:
+            return False
+        self._start, self._end, self._number = before, after, None
+        self._text = slice(len(before), -len(after))
+        if around.count(b'"sequence_number"') == 1:
+            self._note_number(before, after)
+        return True
+
+    def _note_number(self, before: bytes, after: bytes) -> None:
+        if counts := _COUNTS.search(before):
+            first, last = counts.span(1)
+            self._start, middle = before[:first], before[last:]
+            self._number = _Number(slice(first, last), slice(last, len(before)), middle)
+        elif counts := _COUNTS.search(after):
+            first, last = (place - len(after) for place in counts.span(1))
+            self._end, middle = after[last:], after[:first]
+            self._number = _Number(slice(first, last), slice(-len(after), first), middle)
+
+    def forget(self) -> None:
+        """What comes next is to be decoded."""
+        self._start = b""
+
+    def read(self, payloads: Sequence[bytes], start: int) -> list[bytes]:
+        """The strings of the events from `start` on that are alike, some or all up to the first that is not.
+
+        They are JSON without its quotes, none of them empty, as our own encoder writes them.
+        """
+        if not self._start:
+            return []
+        group = payloads[start : start + _TOGETHER]
+        texts = self._read(group) if self._number is None else self._read_counted(group, *self._number)
+        if texts:
+            self._lessons = 0
+        return texts
+
+    def _read(self, payloads: Sequence[bytes]) -> list[bytes]:
+        begin, end, text = self._start, self._end, self._text
+        texts: list[bytes] = []
+        for payload in payloads:
+            if not (payload.startswith(begin) and payload.endswith(end)):
+                break
+            texts.append(payload[text])
+        return _whole(texts)
+
+    def _read_counted(self, payloads: Sequence[bytes], place: slice, between: slice, middle: bytes) -> list[bytes]:
+        begin, end, text = self._start, self._end, self._text
+        texts: list[bytes] = []
+        numbers: list[bytes] = []
+        for payload in payloads:
+            if not (payload.startswith(begin) and payload.endswith(end) and payload[between] == middle):
+                break
+            texts.append(payload[text])
+            numbers.append(payload[place])
+        if not _are_numbers(numbers, place.stop - place.start):
+            return []
+        return _whole(texts)
+
+
+def _are_numbers(numbers: list[bytes], digits: int) -> bool:
+    """Is each of them a number in JSON, with so many digits? Then none starts with 0, unless it is."""
+    joined = b"".join(numbers)
+    return joined.isdigit() and (digits == 1 or b"0" not in joined[::digits])
+
+
+def _whole(texts: list[bytes]) -> list[bytes]:
+    """Those up to the first that may be no whole string."""
+    if all(texts) and _is_plain(b" ".join(texts)):
+        return texts
+    return list(takewhile(_is_said, texts))
+
+
+def _is_said(text: bytes) -> bool:
+    return bool(text) and _is_plain(text)
+
+
+def _is_plain(said: bytes) -> bool:
+    if _PLAIN(said) is None:
+        return False
+    if said.isascii():
+        return True
+    try:
+        said.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
