@@ -66,7 +66,7 @@ class Alike:
             return False
         self._start, self._end, self._number = before, after, None
         self._text = slice(len(before), -len(after))
-        if around.count(b'"sequence_number"') == 1:
+        if b'"sequence_number"' in around:
             self._note_number(before, after)
         return True
 
