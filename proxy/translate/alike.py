@@ -22,25 +22,26 @@ _TOGETHER = 64
 
 
 class _Number(NamedTuple):
-    """A number that is another one in every event: where it stands, and where all that lies between it and the string.
+    """A number that is another one in every event, of so many `digits`.
 
-    Places count from the start of an event or from its end, so that another number of digits is another form.
+    `between` is what stands between it and the string, which it leads or follows.
     """
 
-    place: slice
-    between: slice
-    middle: bytes
+    leads: bool
+    between: bytes
+    digits: int
 
 
 class Alike:
     """Takes apart events that are alike. What is learnt holds until it is forgotten or something else is learnt."""
 
-    __slots__ = ("_end", "_lessons", "_number", "_start", "_text")
+    __slots__ = ("_end", "_lessons", "_number", "_places", "_start", "_text")
 
     def __init__(self) -> None:
         self._start = self._end = b""  # without a start nothing is known
         self._text = slice(0)
         self._number: _Number | None = None
+        self._places = slice(0), slice(0)  # of the number, and of what stands between it and the string
         self._lessons = 0  # since anything was read
 
     def learn(self, payload: bytes, member: bytes, text: bytes) -> bool:
@@ -73,12 +74,26 @@ class Alike:
     def _note_number(self, before: bytes, after: bytes) -> None:
         if counts := _COUNTS.search(before):
             first, last = counts.span(1)
-            self._start, middle = before[:first], before[last:]
-            self._number = _Number(slice(first, last), slice(last, len(before)), middle)
+            self._start = before[:first]
+            self._count(_Number(True, before[last:], last - first))
         elif counts := _COUNTS.search(after):
-            first, last = (place - len(after) for place in counts.span(1))
-            self._end, middle = after[last:], after[:first]
-            self._number = _Number(slice(first, last), slice(-len(after), first), middle)
+            first, last = counts.span(1)
+            self._end = after[last:]
+            self._count(_Number(False, after[:first], last - first))
+
+    def _count(self, number: _Number) -> None:
+        """Say where things are: from the start of an event up to its string, from its end behind it."""
+        self._number = number
+        if number.leads:
+            first = len(self._start)
+            last = first + number.digits
+            text = last + len(number.between)
+            self._places, self._text = (slice(first, last), slice(last, text)), slice(text, -len(self._end))
+        else:
+            last = -len(self._end)
+            first = last - number.digits
+            text = first - len(number.between)
+            self._places, self._text = (slice(first, last), slice(text, first)), slice(len(self._start), text)
 
     def forget(self) -> None:
         """What comes next is to be decoded."""
@@ -92,7 +107,7 @@ class Alike:
         if not self._start:
             return []
         group = payloads[start : start + _TOGETHER]
-        texts = self._read(group) if self._number is None else self._read_counted(group, *self._number)
+        texts = self._read(group) if self._number is None else self._read_counted(group, self._number)
         if texts:
             self._lessons = 0
         return texts
@@ -106,8 +121,19 @@ class Alike:
             texts.append(payload[text])
         return _whole(texts)
 
-    def _read_counted(self, payloads: Sequence[bytes], place: slice, between: slice, middle: bytes) -> list[bytes]:
+    def _read_counted(self, payloads: Sequence[bytes], number: _Number) -> list[bytes]:
+        texts = self._read_numbered(payloads, number)
+        if not texts and payloads[0].startswith(self._start):
+            more = number._replace(digits=number.digits + 1)  # after 9 comes 10
+            self._count(more)
+            texts = self._read_numbered(payloads, more)
+            if not texts:
+                self._count(number)
+        return texts
+
+    def _read_numbered(self, payloads: Sequence[bytes], number: _Number) -> list[bytes]:
         begin, end, text = self._start, self._end, self._text
+        middle, (place, between) = number.between, self._places
         texts: list[bytes] = []
         numbers: list[bytes] = []
         for payload in payloads:
@@ -115,9 +141,7 @@ class Alike:
                 break
             texts.append(payload[text])
             numbers.append(payload[place])
-        if not _are_numbers(numbers, place.stop - place.start):
-            return []
-        return _whole(texts)
+        return _whole(texts) if _are_numbers(numbers, number.digits) else []
 
 
 def _are_numbers(numbers: list[bytes], digits: int) -> bool:

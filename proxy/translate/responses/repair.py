@@ -109,6 +109,12 @@ class Repaired:
 
     def end(self, output: Sequence[Raw], *, is_cut: bool) -> None:
         """The answer has ended; `output` are the items that the upstream tells in the end."""
+        if [bytes(raw) for raw in output] != [source.raw for source in self._sources]:  # not all was told already
+            self._take_output(output)
+        self._release(ending=True)
+        self._close(INCOMPLETE if is_cut else COMPLETED)
+
+    def _take_output(self, output: Sequence[Raw]) -> None:
         told = [(HEAD.decode(encode(source.members)), at) for at, source in enumerate(self._sources)]
         for raw, at in zip(output, recognised(output, told), strict=True):
             item = output_item(raw)
@@ -117,8 +123,6 @@ class Repaired:
                 source = self._new(item.kind, MEMBERS.decode(raw))
             if not source.is_done:
                 self._finish(source, MEMBERS.decode(raw), item.raw)
-        self._release(ending=True)
-        self._close(INCOMPLETE if is_cut else COMPLETED)
 
     def settle(self) -> None:
         """The answer fails here: tell what is done, nothing more."""
@@ -239,6 +243,8 @@ class Repaired:
 
     def _learn(self, open_: Growing, event: Event, payload: bytes) -> None:
         """What comes next and is alike goes the same way, since nothing waits: the hot path of every turn."""
+        if event.delta is NULL:
+            return
         delta = bytes(event.delta)
         if delta.startswith(b'"') and bytes(event.logprobs) in EMPTY and open_.goes_on(event):
             self._alike.learn(payload, b"delta", delta)
