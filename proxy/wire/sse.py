@@ -53,10 +53,10 @@ class SseDecoder:
             self._keep(data)
             return []
         head, _, rest = data.rpartition(_BREAK)
-        blocks = (b"".join((*self._pending, head))).split(_BREAK)
+        whole = b"".join((*self._pending, head, _BREAK))
         self._pending, self._size = [], 0
         self._keep(rest)
-        return _payloads(blocks)
+        return _plain(whole) or _payloads(whole.split(_BREAK))
 
     def end(self) -> list[bytes]:
         """What is left when the stream ends without a blank line."""
