@@ -14,9 +14,12 @@ from typing import NamedTuple
 # The inside of JSON strings as our own encoder writes them, without control characters and `\u`, whose halves may be in
 # two events. With a space between, several are matched like one: nothing that is escaped reaches over a space.
 _PLAIN = re.compile(rb'[^"\\\x00-\x1f]*+(?:\\["\\bfnrt][^"\\\x00-\x1f]*+)*+').fullmatch
+_COUNTED = b'"sequence_number"'
 _COUNTS = re.compile(rb'"sequence_number": ?([0-9]++)(?=[,}])')
 # A server whose events are never twice alike is not looked at again and again.
 _MOST_LESSONS = 16
+_COLONS = (b":", b": ")
+_NOWHERE = slice(0)
 # Events looked at together.
 _TOGETHER = 64
 
@@ -39,35 +42,33 @@ class Alike:
 
     def __init__(self) -> None:
         self._start = self._end = b""  # without a start nothing is known
-        self._text = slice(0)
+        self._text = _NOWHERE
         self._number: _Number | None = None
-        self._places = slice(0), slice(0)  # of the number, and of what stands between it and the string
+        self._places = _NOWHERE, _NOWHERE  # of the number, and of what stands between it and the string
         self._lessons = 0  # since anything was read
 
-    def learn(self, payload: bytes, member: bytes, text: bytes) -> bool:
+    def learn_from(self, payload: bytes, member: bytes, text: bytes) -> bool:
         """Note what stands around `text`, the JSON string that `member` of `payload` (valid JSON) was decoded from.
 
-        Returns whether that can be told; if not, what was learnt before still holds.
+        `member` has its quotes. Returns whether that can be told; if not, what was learnt before still holds.
         """
         if self._lessons >= _MOST_LESSONS:
             return False
         self._lessons += 1
-        for colon in (b'":', b'": '):
-            key = b'"%b%b' % (member, colon)
-            at = payload.find(key + text)
+        for colon in _COLONS:
+            at = payload.find(member + colon + text)
             if at >= 0:
-                first = at + len(key) + 1
-                return self._note(payload[:first], payload[first + len(text) - 2 :], b'"%b"' % member)
-        return False
-
-    def _note(self, before: bytes, after: bytes, name: bytes) -> bool:
-        around = before + after
+                first = at + len(member) + len(colon) + 1
+                break
+        else:
+            return False
+        before, after = payload[:first], payload[first + len(text) - 2 :]
         # Twice the same member, or perhaps one in other letters: which of the two was read is not seen from here.
-        if around.count(name) != 1 or b"\\u" in around:
+        if payload.count(member) != 1 or b"\\u" in before or b"\\u" in after:
             return False
         self._start, self._end, self._number = before, after, None
         self._text = slice(len(before), -len(after))
-        if b'"sequence_number"' in around:
+        if _COUNTED in payload:
             self._note_number(before, after)
         return True
 
@@ -152,6 +153,8 @@ def _are_numbers(numbers: list[bytes], digits: int) -> bool:
 
 def _whole(texts: list[bytes]) -> list[bytes]:
     """Those up to the first that may be no whole string."""
+    if not texts:
+        return texts
     if all(texts) and _is_plain(b" ".join(texts)):
         return texts
     return list(takewhile(_is_said, texts))

@@ -5,8 +5,6 @@ What it says goes to the client undecoded (`translate/alike.py`). A chunk of any
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from proxy.translate.alike import Alike
 from proxy.translate.chat.chunks import Choice, Chunk
 from proxy.wire.codec import encode, is_null
@@ -15,20 +13,14 @@ from proxy.wire.codec import encode, is_null
 _MEMBERS = (("content", "text"), ("reasoning_content", "reasoning"), ("reasoning", "reasoning"))
 
 
-class PlainChunks:
+class PlainChunks(Alike):
     """Takes ordinary chunks apart. `kind` is what their string is: `text` or `reasoning`."""
 
-    __slots__ = ("_alike", "kind")
+    __slots__ = ("kind",)
 
     def __init__(self) -> None:
+        super().__init__()
         self.kind = ""
-        self._alike = Alike()
-
-    def read(self, payloads: Sequence[bytes], start: int) -> list[bytes]:
-        """The strings of the ordinary chunks from `start` on, some or all up to the first that is none.
-
-        They are JSON without its quotes."""
-        return self._alike.read(payloads, start)
 
     def learn(self, payload: bytes, chunk: Chunk) -> None:
         """Note what stands around the string of a chunk that is ordinary."""
@@ -38,12 +30,8 @@ class PlainChunks:
         if said is None or not is_null(chunk.usage) or not is_null(chunk.error):
             return
         member, kind, text = said
-        if self._alike.learn(payload, member.encode(), encode(text)):
+        if self.learn_from(payload, b'"%b"' % member.encode(), encode(text)):
             self.kind = kind
-
-    def forget(self) -> None:
-        """What comes next is to be decoded."""
-        self._alike.forget()
 
 
 def _only_string(choice: Choice) -> tuple[str, str, str] | None:

@@ -247,7 +247,7 @@ class Repaired:
             return
         delta = bytes(event.delta)
         if delta.startswith(b'"') and bytes(event.logprobs) in EMPTY and open_.goes_on(event):
-            self._alike.learn(payload, b"delta", delta)
+            self._alike.learn_from(payload, b'"delta"', delta)
 
     def _again(self, source: Source) -> None:
         """An item that was closed early goes on, as another one."""

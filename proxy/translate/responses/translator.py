@@ -2,7 +2,7 @@
 
 The upstream stores nothing: Loopline holds the conversation and sends it whole. Lifecycle events are ours (our id, the
 model as the client named it, every key). Of a faithful upstream everything between passes with our sequence numbers, a
-delta undecoded; what another sends is made into strictly nested items.
+delta undecoded; what another sends is made into strictly nested items, a delta undecoded too where it is like the last.
 """
 
 from __future__ import annotations

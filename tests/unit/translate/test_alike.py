@@ -23,7 +23,7 @@ def made(form: bytes, text: bytes, number: int) -> bytes:
 
 def taught(payload: bytes, text: bytes = b'"a"') -> Alike:
     alike = Alike()
-    alike.learn(payload, b"delta", text)
+    alike.learn_from(payload, b'"delta"', text)
     return alike
 
 
@@ -67,7 +67,7 @@ def test_reading_stops_at_another_form(form: bytes) -> None:
 )
 def test_what_does_not_show_which_string_was_read_teaches_nothing(payload: bytes) -> None:
     alike = Alike()
-    assert not alike.learn(payload, b"delta", b'"a"')
+    assert not alike.learn_from(payload, b'"delta"', b'"a"')
     assert alike.read([payload], 0) == []
 
 
@@ -90,14 +90,14 @@ def test_what_is_read_is_a_string_as_our_encoder_writes_it(text: bytes) -> None:
 
 def test_a_server_whose_events_never_repeat_is_not_looked_at_for_ever() -> None:
     alike = Alike()
-    assert [alike.learn(made(BEHIND, b"a", 5), b"delta", b'"a"') for _ in range(40)].count(True) == 16
+    assert [alike.learn_from(made(BEHIND, b"a", 5), b'"delta"', b'"a"') for _ in range(40)].count(True) == 16
 
 
 def test_a_server_whose_events_repeat_may_teach_any_number_of_forms() -> None:
     alike = Alike()
     for number in range(100):
         payload = b'{"delta":"a","n":%d}' % number
-        assert alike.learn(payload, b"delta", b'"a"')
+        assert alike.learn_from(payload, b'"delta"', b'"a"')
         assert alike.read([payload], 0) == [b"a"]
 
 
