@@ -200,6 +200,7 @@ class PartsItem:
         self._open: _Part | None = None
         self._summary: dict[int, list[str]] = {}
         self._told = False
+        self._whole_part: tuple[int, bytes] | None = None  # told last of all: nothing is new in it
         for name in ("encrypted_content", "content", "status"):
             members.pop(name, None)
         opened = {**members, "id": self._id, "status": "in_progress", "content": []}
@@ -216,6 +217,7 @@ class PartsItem:
         return self._told
 
     def take(self, event: Event, payload: bytes) -> None:
+        self._whole_part = None
         handle = _PART_HANDLERS.get(event.type)
         if handle is not None:
             handle(self, event)
@@ -242,7 +244,10 @@ class PartsItem:
 
     def _part(self, event: Event) -> None:
         members = {} if is_null(event.part) else MEMBERS.decode(event.part)
-        self._is_part(event.content_index or 0, members, is_done=event.type.endswith("done"))
+        number, is_done = event.content_index or 0, event.type.endswith("done")
+        self._is_part(number, members, is_done=is_done)
+        if is_done and members:
+            self._whole_part = number, bytes(event.part)
 
     def _is_part(self, number: int, members: dict[str, Raw], *, is_done: bool) -> None:
         kind = _plain(members.get("type"))
@@ -283,6 +288,7 @@ class PartsItem:
         return part is not None and event.type == f"{part.events}.delta" and part.key[0] == (event.content_index or 0)
 
     def say_on(self, texts: Sequence[bytes]) -> None:
+        self._whole_part = None
         part = self._open
         if part is None:
             return
@@ -326,9 +332,10 @@ class PartsItem:
             return
         whole = part.whole()
         self._tell_annotations(part, whole.get("annotations"))
-        extra = (
-            b',"logprobs":%b' % encode(in_event(Raw(encode(whole["logprobs"])))) if part.kind == "output_text" else b""
-        )
+        extra = b""
+        if part.kind == "output_text":
+            logprobs = encode(whole["logprobs"])
+            extra = b',"logprobs":%b' % (logprobs if logprobs == b"[]" else encode(in_event(Raw(logprobs))))
         told = b'%b,"%b":%b%b' % (self._place(), part.member.encode(), encode(whole[part.member]), extra)
         self._sink.say(f"{part.events}.done", told)
         self._sink.say("response.content_part.done", b'%b,"part":%b' % (self._place(), encode(whole)))
@@ -343,7 +350,8 @@ class PartsItem:
 
     def close(self, status: bytes) -> bytes | None:
         for key, raw in enumerate(self.source.parts()):
-            self._is_part(key, MEMBERS.decode(raw), is_done=True)
+            if (key, bytes(raw)) != self._whole_part:
+                self._is_part(key, MEMBERS.decode(raw), is_done=True)
         self._close_part()
         _, _, members = kept(self.source)
         members["id"] = self._id

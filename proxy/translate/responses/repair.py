@@ -11,6 +11,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 
+import msgspec
+
 from proxy.errors import Kind, LooplineError
 from proxy.translate.alike import Alike
 from proxy.translate.answer.calls import COMPLETED, INCOMPLETE, call_writer
@@ -328,6 +330,13 @@ class Repaired:
         self._sink.pass_on(event.type, members)
 
 
+class _Part(msgspec.Struct, gc=False):
+    type: Raw = NULL
+
+
+_PART = msgspec.json.Decoder(_Part)
+
+
 @lru_cache(256)
 def _kind_of(name: str) -> str | None:
     return next((kind for start, kind in _KIND_OF if name.startswith(start)), None)
@@ -335,6 +344,5 @@ def _kind_of(name: str) -> str | None:
 
 def _kind_of_part(raw: Raw) -> str | None:
     """The kind of item that has such parts."""
-    part = {} if is_null(raw) else MEMBERS.decode(raw)
-    kind = text_of(part.get("type", NULL))
+    kind = "" if is_null(raw) else text_of(_PART.decode(raw).type)
     return ("reasoning" if kind == "reasoning_text" else "message") if kind in PARTS else None
