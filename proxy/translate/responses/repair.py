@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 
 import msgspec
@@ -129,14 +130,14 @@ class Repaired:
     def settle(self) -> None:
         """The answer fails here: tell what is done, nothing more."""
         if self._open is not None and self._open.source.is_done:
-            self._close(COMPLETED)
+            self._close_if_valid(COMPLETED)
 
     def interrupt(self) -> None:
         """The answer ends here, steered: what was said stays, an unfinished thought or call is dropped."""
         self._waiting.clear()
         self.settle()
         if self._open is not None and self._open.source.kind == "message" and self._open.has_text:
-            self._close(INCOMPLETE)
+            self._close_if_valid(INCOMPLETE)
         self._open = None
         self._alike.forget()
 
@@ -321,6 +322,11 @@ class Repaired:
         raw = open_.close(INCOMPLETE if open_.source.is_cut() else status)
         if raw is not None:
             self.items.append(parse_item(raw, "output"))
+
+    def _close_if_valid(self, status: bytes) -> None:
+        """The same where the answer ends anyhow: an item with parts that are none is left untold."""
+        with suppress(msgspec.DecodeError, RecursionError):
+            self._close(status)
 
     def _passed(self, event: Event, payload: bytes, index: int, item_id: str) -> None:
         """An event as it is, but for its number and its place."""
