@@ -53,10 +53,10 @@ class SseDecoder:
             self._keep(data)
             return []
         head, _, rest = data.rpartition(_BREAK)
-        blocks = (b"".join((*self._pending, head))).split(_BREAK)
+        whole = b"".join((*self._pending, head, _BREAK))
         self._pending, self._size = [], 0
         self._keep(rest)
-        return _payloads(blocks)
+        return _plain(whole) or _payloads(whole.split(_BREAK))
 
     def end(self) -> list[bytes]:
         """What is left when the stream ends without a blank line."""
@@ -99,11 +99,17 @@ def _plain(data: bytes) -> list[bytes] | None:
         if data.endswith(_ENDED):  # what ends a stream has no type
             typed = _plain(data[: -len(DONE_FRAME)])
             return None if typed is None else [*typed, DONE]
-        events = data.count(_BREAK)
-        if data.count(b"\n") == 3 * events and data.count(b"\n\nevent: ") == events - 1:
-            payloads = [line[6:] for line in data.split(b"\n")[1::3] if line.startswith(b"data: ")]
-            return payloads if len(payloads) == events else None
+        return _typed(data.split(b"\n"))
     return None
+
+
+def _typed(lines: list[bytes]) -> list[bytes] | None:
+    """The data of events of two lines each, `event:` and `data:`; None where one is not. The last line is empty."""
+    names, payloads = lines[:-1:3], lines[1::3]
+    if len(lines) % 3 != 1 or any(lines[2::3]) or b"\n".join(names).count(b"\nevent: ") != len(names) - 1:
+        return None
+    payloads = [line[6:] for line in payloads if line.startswith(b"data: ")]
+    return payloads if len(payloads) == len(names) else None
 
 
 def _payloads(blocks: list[bytes]) -> list[bytes]:

@@ -15,16 +15,16 @@ Json = dict[str, Any]
 
 _ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_DELTA = b'{"type":"response.output_text.delta","sequence_number":'
+_DELTA = re.compile(rb'\{"type":"(response\.\w+\.delta)","sequence_number":(\d+),')
 
 
 def check_events(events: Sequence[bytes], *, faithful: bool) -> None:
     """All events of a turn, from `response.created` on.
 
-    An upstream marked `faithful` is trusted with the bytes of its text deltas, which pass undecoded, and with the
+    An upstream marked `faithful` is trusted with the bytes of its deltas, which pass undecoded, and with the
     order of its events. Events and items that OpenAI's types do not know may be anything that clients can skip.
     """
-    read = [_read(event, number, faithful=faithful) for number, event in enumerate(events)]
+    read = [_read(event, faithful=faithful) for event in events]
     for number, event in enumerate(read):
         assert next(iter(event)) == "type", "the type does not come first"
         assert isinstance(event["type"], str)
@@ -35,12 +35,13 @@ def check_events(events: Sequence[bytes], *, faithful: bool) -> None:
         check_turn([_without_extensions(event) for event in read], transport="http")
 
 
-def _read(event: bytes, number: int, *, faithful: bool) -> Json:
+def _read(event: bytes, *, faithful: bool) -> Json:
     try:
         read: Json = json.loads(event.decode(), parse_constant=_refuse)
     except ValueError:
-        if faithful and event.startswith(_DELTA + b"%d," % number):
-            return {"type": "response.output_text.delta", "sequence_number": number}
+        delta = _DELTA.match(event)
+        if faithful and delta is not None:
+            return {"type": delta[1].decode(), "sequence_number": int(delta[2])}
         raise AssertionError(f"no JSON: {event!r}") from None
     return read
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from proxy.translate.answer.calls import COMPLETED, CallWriter
@@ -9,7 +10,7 @@ from proxy.translate.answer.pieced_object import PiecedObject
 from proxy.translate.responses.events import Event
 from proxy.translate.responses.growing import WHOLE, Making, Source, encode_delta, kept, text_of
 from proxy.translate.responses.whole import STREAMED
-from proxy.wire.codec import NULL, Raw, encode
+from proxy.wire.codec import NULL, Raw, decode_text, encode
 
 
 class CallItem:
@@ -57,6 +58,13 @@ class CallItem:
         if text:
             self._said.append(text)
             self._sink.emit(b"%b%d,%b}" % (self._head, self._sink.sequence, encode_delta(text)))
+
+    def goes_on(self, event: Event) -> bool:
+        return event.type == f"{self._events}.delta"
+
+    def say_on(self, texts: Sequence[bytes]) -> None:
+        self._said.append(decode_text(b"".join(texts)))
+        self._sink.emit_deltas(self._head, b"", texts)
 
     def close(self, status: bytes) -> bytes | None:
         self._text(self.source.owed(WHOLE, text_of(self.source.members.get(self._member, NULL))))
@@ -111,6 +119,13 @@ class MappedCall:
         elif event.type == "response.function_call_arguments.done":
             self._text(self.source.owed(WHOLE, text_of(event.arguments)))
 
+    def goes_on(self, event: Event) -> bool:
+        return event.type == "response.function_call_arguments.delta"
+
+    def say_on(self, texts: Sequence[bytes]) -> None:
+        for text in texts:
+            self._text(decode_text(text))
+
     def _added(self, item: bytes) -> None:
         self._sink.say("response.output_item.added", b'"output_index":%d,"item":%b' % (self._index, item))
 
@@ -163,6 +178,12 @@ class OtherItem:
 
     def take(self, event: Event, payload: bytes) -> None:
         self._making.passed(event, payload, self._index, self._id)
+
+    def goes_on(self, event: Event) -> bool:
+        return False
+
+    def say_on(self, texts: Sequence[bytes]) -> None:
+        """Nothing of it grows."""
 
     def _item(self, status: str) -> bytes:
         members: dict[str, Any] = {**self.source.members, "type": self.source.kind, "id": self._id}

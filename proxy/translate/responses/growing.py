@@ -6,7 +6,7 @@ comes, and told when the item closes: then all that the upstream will ever say o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -16,7 +16,7 @@ from proxy.translate.responses.events import MEMBERS, Event
 from proxy.translate.responses.logprobs import in_event, in_item
 from proxy.translate.responses.sink import Sink
 from proxy.translate.responses.whole import PART_OF_EVENTS, PARTS
-from proxy.wire.codec import NULL, Raw, encode, is_null
+from proxy.wire.codec import NULL, Raw, decode_text, encode, is_null
 
 # Item type → what its id starts with, and the members that it always has.
 _MINTED: Mapping[str, tuple[bytes, Mapping[str, Any]]] = {
@@ -28,7 +28,7 @@ _MINTED: Mapping[str, tuple[bytes, Mapping[str, Any]]] = {
 # Which part of an item: its number upstream, and its type, since some servers number parts of each type alone.
 Key = tuple[int, str]
 WHOLE: Key = (-1, "")  # a call's text
-_EMPTY = (b"null", b"[]")
+EMPTY = (b"null", b"[]")
 # Event → the type of part that it is of, and the member that holds its text.
 _PARTS_OF: Mapping[str, tuple[str, str]] = {
     f"{shape.events}.{verb}": (part, shape.member) for part, shape in PARTS.items() for verb in ("delta", "done")
@@ -118,6 +118,14 @@ class Growing(Protocol):
         """Its next event."""
         ...
 
+    def goes_on(self, event: Event) -> bool:
+        """Is `event`, which it took last, a delta of a text that is still open?"""
+        ...
+
+    def say_on(self, texts: Sequence[bytes]) -> None:
+        """More deltas of that text, the insides of JSON strings as our encoder writes them, none of them empty."""
+        ...
+
     def close(self, status: bytes) -> bytes | None:
         """Tell the rest of it; the item, or None where nobody could use it."""
         ...
@@ -163,16 +171,16 @@ class _Part:
 
     def know(self, members: Mapping[str, Raw]) -> None:
         """What the upstream says of the whole part; what says nothing takes nothing back."""
-        told = {name: value for name, value in members.items() if bytes(value) not in _EMPTY or name not in self.known}
+        told = {name: value for name, value in members.items() if bytes(value) not in EMPTY or name not in self.known}
         self.known = {**self.known, **told}
 
     def whole(self) -> dict[str, Any]:
         """The part as it ends."""
         shape = PARTS[self.kind]
         known = {name: value for name, value in self.known.items() if not is_null(value)}
-        if self.annotations and bytes(known.get("annotations", NULL)) in _EMPTY:
+        if self.annotations and bytes(known.get("annotations", NULL)) in EMPTY:
             known["annotations"] = Raw(encode(self.annotations))
-        if self.logprobs and bytes(known.get("logprobs", NULL)) in _EMPTY:
+        if self.logprobs and bytes(known.get("logprobs", NULL)) in EMPTY:
             known["logprobs"] = Raw(encode(self.logprobs))
         return {**shape.empty, **known, "type": self.kind, self.member: "".join(self.said)}
 
@@ -192,6 +200,7 @@ class PartsItem:
         self._open: _Part | None = None
         self._summary: dict[int, list[str]] = {}
         self._told = False
+        self._whole_part: tuple[int, bytes] | None = None  # told last of all: nothing is new in it
         for name in ("encrypted_content", "content", "status"):
             members.pop(name, None)
         opened = {**members, "id": self._id, "status": "in_progress", "content": []}
@@ -208,6 +217,7 @@ class PartsItem:
         return self._told
 
     def take(self, event: Event, payload: bytes) -> None:
+        self._whole_part = None
         handle = _PART_HANDLERS.get(event.type)
         if handle is not None:
             handle(self, event)
@@ -234,7 +244,10 @@ class PartsItem:
 
     def _part(self, event: Event) -> None:
         members = {} if is_null(event.part) else MEMBERS.decode(event.part)
-        self._is_part(event.content_index or 0, members, is_done=event.type.endswith("done"))
+        number, is_done = event.content_index or 0, event.type.endswith("done")
+        self._is_part(number, members, is_done=is_done)
+        if is_done and members:
+            self._whole_part = number, bytes(event.part)
 
     def _is_part(self, number: int, members: dict[str, Raw], *, is_done: bool) -> None:
         kind = _plain(members.get("type"))
@@ -270,6 +283,21 @@ class PartsItem:
         extra = b',"logprobs":%b' % (logprobs or b"[]") if part.kind == "output_text" else b""
         self._sink.emit(b"%b%d%b,%b}" % (part.head, self._sink.sequence, extra, encode_delta(text)))
 
+    def goes_on(self, event: Event) -> bool:
+        part = self._open
+        return part is not None and event.type == f"{part.events}.delta" and part.key[0] == (event.content_index or 0)
+
+    def say_on(self, texts: Sequence[bytes]) -> None:
+        self._whole_part = None
+        part = self._open
+        if part is None:
+            return
+        said = decode_text(b"".join(texts))
+        part.said.append(said)
+        self.source.said[part.key].append(said)
+        self._told = True
+        self._sink.emit_deltas(part.head, b',"logprobs":[]' if part.kind == "output_text" else b"", texts)
+
     def _place(self) -> bytes:
         return b'%b,"content_index":%d' % (self._at, len(self._parts))
 
@@ -304,9 +332,10 @@ class PartsItem:
             return
         whole = part.whole()
         self._tell_annotations(part, whole.get("annotations"))
-        extra = (
-            b',"logprobs":%b' % encode(in_event(Raw(encode(whole["logprobs"])))) if part.kind == "output_text" else b""
-        )
+        extra = b""
+        if part.kind == "output_text":
+            logprobs = encode(whole["logprobs"])
+            extra = b',"logprobs":%b' % (logprobs if logprobs == b"[]" else encode(in_event(Raw(logprobs))))
         told = b'%b,"%b":%b%b' % (self._place(), part.member.encode(), encode(whole[part.member]), extra)
         self._sink.say(f"{part.events}.done", told)
         self._sink.say("response.content_part.done", b'%b,"part":%b' % (self._place(), encode(whole)))
@@ -321,7 +350,8 @@ class PartsItem:
 
     def close(self, status: bytes) -> bytes | None:
         for key, raw in enumerate(self.source.parts()):
-            self._is_part(key, MEMBERS.decode(raw), is_done=True)
+            if (key, bytes(raw)) != self._whole_part:
+                self._is_part(key, MEMBERS.decode(raw), is_done=True)
         self._close_part()
         _, _, members = kept(self.source)
         members["id"] = self._id

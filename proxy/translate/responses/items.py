@@ -246,8 +246,10 @@ class ItemShaper:
         parts = one_text(given, self.left_out) if self._is_listing else given
         if not parts and self._is_listing:
             return b""  # servers fail over an answer of nothing
-        stated = self._stated("msg", said(given))
-        changed: dict[str, Any] = {name: value for name, value in stated.items() if is_null(getattr(answer, name))}
+        changed: dict[str, Any] = {}
+        if is_null(answer.id) or is_null(answer.status):
+            stated = self._stated("msg", said(given))
+            changed = {name: value for name, value in stated.items() if is_null(getattr(answer, name))}
         parts = annotated(parts) if self._profile.needs_status else parts
         if parts is not given:
             changed["content"] = parts

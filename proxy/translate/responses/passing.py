@@ -23,7 +23,18 @@ _DELTAS: Mapping[str, bytes] = {
 # Events that speak of a part of an item.
 _HAS_PART = ("response.content_part.", "response.output_text.", "response.refusal.", "response.reasoning_text.")
 _RIGHT = b'{"type":"%b","sequence_number":%d,'
-_RIGHT_DELTA = b'{"type":"response.output_text.delta","sequence_number":%d,'
+# How the events begin that pass undecoded.
+_RIGHT_DELTAS = frozenset(
+    b'{"type":"response.%b.delta"' % kind
+    for kind in (
+        b"output_text",
+        b"refusal",
+        b"reasoning_text",
+        b"reasoning_summary_text",
+        b"function_call_arguments",
+        b"custom_tool_call_input",
+    )
+)
 _LANE = b'"stream_id"'
 _TOGETHER = 64  # events looked at together
 _IS_DONE = -1
@@ -61,11 +72,15 @@ class Passed:
         self._sink.emit(event)
 
     def take_deltas(self, payloads: Sequence[bytes], start: int) -> int:
-        """Pass the text deltas from `start` on that are right as they are, undecoded; returns how many of them."""
-        sequence = self._sink.sequence
+        """Pass the deltas from `start` on that are right as they are, undecoded; returns how many of them."""
+        first = payloads[start]
+        kind = first[: first.find(b",")]
+        if kind not in _RIGHT_DELTAS:
+            return 0
+        begin = kind + b',"sequence_number":%d,'
         right: list[bytes] = []
-        for number, payload in enumerate(payloads[start : start + _TOGETHER], sequence):
-            if not (payload.startswith(_RIGHT_DELTA % number) and payload.endswith(b"}")):
+        for number, payload in enumerate(payloads[start : start + _TOGETHER], self._sink.sequence):
+            if not (payload.startswith(begin % number) and payload.endswith(b"}")):
                 break
             right.append(payload)
         # Looked at together: the member would move an event to another lane.

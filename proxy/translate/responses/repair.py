@@ -9,13 +9,17 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 
+import msgspec
+
 from proxy.errors import Kind, LooplineError
+from proxy.translate.alike import Alike
 from proxy.translate.answer.calls import COMPLETED, INCOMPLETE, call_writer
 from proxy.translate.responses.calls import CallItem, MappedCall, OtherItem
 from proxy.translate.responses.events import HEAD, MEMBERS, Event, output_item, recognised
-from proxy.translate.responses.growing import Growing, Making, PartsItem, Source, text_of
+from proxy.translate.responses.growing import EMPTY, Growing, Making, PartsItem, Source, text_of
 from proxy.translate.responses.sink import Sink
 from proxy.translate.responses.whole import PARTS, STREAMED
 from proxy.translate.tools.listed import Called
@@ -66,6 +70,7 @@ class Repaired:
         self._latest: dict[str, Source] = {}  # by kind
         self._waiting: deque[Source] = deque()
         self._open: Growing | None = None
+        self._alike = Alike()  # deltas of the open item; holds while nothing else comes
 
     @property
     def call_begun(self) -> bool:
@@ -73,8 +78,16 @@ class Repaired:
         kinds = {item.kind for item in self.items} | {source.kind for source in self._sources}
         return not kinds.isdisjoint(CALLS)
 
+    def take_deltas(self, payloads: Sequence[bytes], start: int) -> int:
+        """Tell the deltas from `start` on that are like the one before them, undecoded; returns how many of them."""
+        texts = self._alike.read(payloads, start)
+        if texts and self._open is not None:
+            self._open.say_on(texts)
+        return len(texts)
+
     def take(self, event: Event, payload: bytes) -> None:
         """An event of an item, or one that nobody here knows."""
+        self._alike.forget()
         open_ = self._open
         if (
             open_ is not None
@@ -83,7 +96,8 @@ class Repaired:
             and event.type == _DELTAS.get(open_.source.kind)
             and self._by_id.get(event.item_id) is open_.source
         ):
-            open_.take(event, payload)  # the hot path of every turn
+            open_.take(event, payload)
+            self._learn(open_, event, payload)
             return
         if event.type == "response.output_item.added":
             self._added(event)
@@ -98,6 +112,12 @@ class Repaired:
 
     def end(self, output: Sequence[Raw], *, is_cut: bool) -> None:
         """The answer has ended; `output` are the items that the upstream tells in the end."""
+        if [bytes(raw) for raw in output] != [source.raw for source in self._sources]:  # not all was told already
+            self._take_output(output)
+        self._release(ending=True)
+        self._close(INCOMPLETE if is_cut else COMPLETED)
+
+    def _take_output(self, output: Sequence[Raw]) -> None:
         told = [(HEAD.decode(encode(source.members)), at) for at, source in enumerate(self._sources)]
         for raw, at in zip(output, recognised(output, told), strict=True):
             item = output_item(raw)
@@ -106,21 +126,20 @@ class Repaired:
                 source = self._new(item.kind, MEMBERS.decode(raw))
             if not source.is_done:
                 self._finish(source, MEMBERS.decode(raw), item.raw)
-        self._release(ending=True)
-        self._close(INCOMPLETE if is_cut else COMPLETED)
 
     def settle(self) -> None:
         """The answer fails here: tell what is done, nothing more."""
         if self._open is not None and self._open.source.is_done:
-            self._close(COMPLETED)
+            self._close_if_valid(COMPLETED)
 
     def interrupt(self) -> None:
         """The answer ends here, steered: what was said stays, an unfinished thought or call is dropped."""
         self._waiting.clear()
         self.settle()
         if self._open is not None and self._open.source.kind == "message" and self._open.has_text:
-            self._close(INCOMPLETE)
+            self._close_if_valid(INCOMPLETE)
         self._open = None
+        self._alike.forget()
 
     @property
     def is_cut(self) -> bool:
@@ -214,6 +233,8 @@ class Repaired:
             open_.take(event, payload)
             if self._waiting:
                 self._release()
+            else:
+                self._learn(open_, event, payload)
             return
         if source.is_closed:
             if source.is_done or source.kind not in _GROWN or not self._adds(source, event):
@@ -222,6 +243,14 @@ class Repaired:
         source.waiting.append((event, payload))
         source.has_output = source.has_output or self._adds(source, event)
         self._release()
+
+    def _learn(self, open_: Growing, event: Event, payload: bytes) -> None:
+        """What comes next and is alike goes the same way, since nothing waits: the hot path of every turn."""
+        if event.delta is NULL:
+            return
+        delta = bytes(event.delta)
+        if delta.startswith(b'"') and bytes(event.logprobs) in EMPTY and open_.goes_on(event):
+            self._alike.learn_from(payload, b'"delta"', delta)
 
     def _again(self, source: Source) -> None:
         """An item that was closed early goes on, as another one."""
@@ -286,12 +315,18 @@ class Repaired:
     def _close(self, status: bytes) -> None:
         """`status` counts for an item that the upstream has not said to be cut."""
         open_, self._open = self._open, None
+        self._alike.forget()
         if open_ is None:
             return
         open_.source.is_closed = True
         raw = open_.close(INCOMPLETE if open_.source.is_cut() else status)
         if raw is not None:
             self.items.append(parse_item(raw, "output"))
+
+    def _close_if_valid(self, status: bytes) -> None:
+        """The same where the answer ends anyhow: an item with parts that are none is left untold."""
+        with suppress(msgspec.DecodeError, RecursionError):
+            self._close(status)
 
     def _passed(self, event: Event, payload: bytes, index: int, item_id: str) -> None:
         """An event as it is, but for its number and its place."""
@@ -301,6 +336,13 @@ class Repaired:
         self._sink.pass_on(event.type, members)
 
 
+class _Part(msgspec.Struct, gc=False):
+    type: Raw = NULL
+
+
+_PART = msgspec.json.Decoder(_Part)
+
+
 @lru_cache(256)
 def _kind_of(name: str) -> str | None:
     return next((kind for start, kind in _KIND_OF if name.startswith(start)), None)
@@ -308,6 +350,5 @@ def _kind_of(name: str) -> str | None:
 
 def _kind_of_part(raw: Raw) -> str | None:
     """The kind of item that has such parts."""
-    part = {} if is_null(raw) else MEMBERS.decode(raw)
-    kind = text_of(part.get("type", NULL))
+    kind = "" if is_null(raw) else text_of(_PART.decode(raw).type)
     return ("reasoning" if kind == "reasoning_text" else "message") if kind in PARTS else None

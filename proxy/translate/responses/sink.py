@@ -42,6 +42,14 @@ class Sink:
         self._events += made
         self.sequence += len(made)
 
+    def emit_deltas(self, head: bytes, rest: bytes, texts: Sequence[bytes]) -> None:
+        """An event for each of `texts`, the insides of JSON strings. `head` stands before its number, `rest` after it.
+
+        They are our own, with ids that are plain: no percent sign is in them.
+        """
+        form = b'%b%%d%b,"delta":"%%b"}' % (head, rest)
+        self.emit_all([form % numbered for numbered in enumerate(texts, self.sequence)])
+
     def say(self, kind: str, rest: bytes) -> None:
         """An event of `kind`; `rest` are its other members, without braces."""
         self.emit(events.event(kind.encode(), self.sequence, rest))

@@ -2,7 +2,7 @@
 
 The upstream stores nothing: Loopline holds the conversation and sends it whole. Lifecycle events are ours (our id, the
 model as the client named it, every key). Of a faithful upstream everything between passes with our sequence numbers, a
-delta undecoded; what another sends is made into strictly nested items.
+delta undecoded; what another sends is made into strictly nested items, a delta undecoded too where it is like the last.
 """
 
 from __future__ import annotations
@@ -85,8 +85,11 @@ class ResponsesTranslator:
         self._sink = Sink(brief.seed, brief.sequence)
         self._first = brief.sequence
         passes = (faithful or self._profile.faithful) and not self._means_others()
-        self._passed = Passed(self._sink, brief.seal_reasoning) if passes else None
-        self._answer: Passed | Repaired = self._passed or Repaired(self._sink, brief.tools.calls, brief.seal_reasoning)
+        self._answer: Passed | Repaired = (
+            Passed(self._sink, brief.seal_reasoning)
+            if passes
+            else Repaired(self._sink, brief.tools.calls, brief.seal_reasoning)
+        )
         self._final: Response | None = None
         self._final_status = ""
         self._upstream_id: str | None = None
@@ -177,11 +180,11 @@ class ResponsesTranslator:
         if not data:
             self._answer.settle()
             return self._sink.take()
-        passed, at = self._passed, 0
+        answer, at = self._answer, 0
         try:
             payloads = self._intake.feed(data)
             while at < len(payloads) and self._final is None:  # nothing that follows the end belongs to the answer
-                if passed is not None and (taken := passed.take_deltas(payloads, at)):
+                if taken := answer.take_deltas(payloads, at):
                     at += taken
                 else:
                     self._take(payloads[at])

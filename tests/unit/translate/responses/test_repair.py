@@ -443,3 +443,14 @@ def test_a_call_that_was_not_allowed_is_dropped(choice: Any, left: list[str]) ->
     check_turn(told, transport="http")
     assert [item["type"] for item in output(told)] == left
     assert translator.left_out == ([] if len(left) == 2 else [("call", "weather")])
+
+
+def test_an_item_with_a_part_that_is_none_is_left_untold_where_the_answer_fails_or_is_steered() -> None:
+    begun = [added("message", "m"), said("output_text", "Hi", "m"), done("message", "m", content=[None])]
+    failed = play(responses(profile="vllm"), [sse(*begun[:2], {**begun[2], "output_index": 0}, b"{")])
+    assert failed[-1]["type"] == "response.failed"
+    assert output(failed) == []
+    translator = responses(profile="vllm")
+    translator.feed(sse(*begun))
+    translator.interrupt()
+    assert translator.result().items == ()

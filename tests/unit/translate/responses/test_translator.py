@@ -535,15 +535,20 @@ def test_malformed_events_are_garbled_and_never_reach_the_client(payload: bytes)
     assert failure(payload).kind is Kind.UPSTREAM_GARBLED
 
 
-def deltas(count: int, start: int) -> list[bytes]:
+def deltas(count: int, start: int, kind: str = "output_text") -> list[bytes]:
     at = {"item_id": "m", "output_index": 0, "content_index": 0, "logprobs": []}
-    made = numbered([{"type": "response.output_text.delta", **at, "delta": "?"} for _ in range(count)], start)
+    made = numbered([{"type": f"response.{kind}.delta", **at, "delta": "?"} for _ in range(count)], start)
     return [each.replace(b"?", "é".encode()) for each in made]
 
 
-def test_right_deltas_pass_as_they_are_and_one_with_a_wrong_number_is_renumbered() -> None:
-    right, wrong = deltas(200, 2), deltas(1, 999)
-    made = responses(faithful=True).feed(sse(*right, *wrong, *deltas(3, 203)))
+@pytest.mark.parametrize(
+    "kind",
+    ["output_text", "refusal", "reasoning_text", "reasoning_summary_text", "function_call_arguments",
+     "custom_tool_call_input"],
+)  # fmt: skip
+def test_right_deltas_pass_as_they_are_and_one_with_a_wrong_number_is_renumbered(kind: str) -> None:
+    right, wrong = deltas(200, 2, kind), deltas(1, 999, kind)
+    made = responses(faithful=True).feed(sse(*right, *wrong, *deltas(3, 203, kind)))
     assert made[:200] == right
     assert [json.loads(each)["sequence_number"] for each in made] == list(range(2, 206))
 
