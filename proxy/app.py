@@ -38,9 +38,11 @@ from proxy.settings import Settings, is_loopback, status_key
 from proxy.state_folder import load_secrets
 from proxy.telemetry import families
 from proxy.telemetry.caches import Cache
+from proxy.telemetry.health import Health
 from proxy.telemetry.lag import LagSampler
 from proxy.telemetry.logging import Log, http_logger
 from proxy.telemetry.metrics import Metrics
+from proxy.telemetry.numbers import Numbers
 from proxy.telemetry.observer import Observer, Observers
 from proxy.telemetry.recent import Recent
 from proxy.upstream.http import Http1Client
@@ -49,6 +51,7 @@ from proxy.wire.client_events import Limits as RequestLimits
 from proxy.wiring import load_keys, make_services, make_tracing, passthrough_rules, quota
 
 _LOOK_AGAIN_S = 1.0
+_GATHER_S = 0.05  # how long turns that ended wait to be counted and logged together with others
 _BACKLOG = (
     4096  # connections not taken yet: clients come back all at once after a restart; the system may bound it lower
 )
@@ -113,10 +116,7 @@ class Loopline:
 
     async def _start(self, stack: AsyncExitStack) -> None:
         settings = self.settings
-        self.metrics = Metrics(__version__)
-        self.recent = Recent()
-        shown = () if settings.server.status == "off" else (self.recent,)
-        observer = Observers((self.metrics, Log(), *shown, *self._traces(stack), *self._observers))
+        observer = self._observe(stack)
         secrets = load_secrets(settings, os.environ)
         self.keys = load_keys(settings)
         for warning in secrets.warnings:
@@ -143,9 +143,9 @@ class Loopline:
         if self.keys is not None:
             watching = self.tasks.spawn(_follow(self.keys, self.backgrounds), "follow the file of keys")
             stack.callback(watching.cancel)
-        self._watch(services)
-        self.lag = LagSampler(self.metrics.loop_lag)
-        stack.callback(self.lag.stop)
+        if settings.metrics.enabled:
+            self._watch(services)
+            stack.callback(self.lag.stop)
         runner = Runner(
             app,
             observer,
@@ -168,6 +168,28 @@ class Loopline:
             await self._start_admin(stack, observer)
         self.operations.ready = True
 
+    def _observe(self, stack: AsyncExitStack) -> Observers:
+        """Who is told of what happens; what is off is not made. `metrics`, `recent` and `lag` are there if on."""
+        log = Log()
+        told: list[Observer]
+        if self.settings.metrics.enabled:
+            self.metrics, self.recent = Metrics(__version__), Recent()
+            told = [self.metrics, log, *([] if self.settings.server.status == "off" else [self.recent])]
+            self.health = self.metrics.health
+        else:
+            health = Health(Numbers(families.UPSTREAM_UP))
+            told = [health, log]
+            self.health = health.health
+        loop = asyncio.get_running_loop()
+        observer = Observers(
+            (*told, *self._traces(stack), *self._observers), lambda settle: loop.call_later(_GATHER_S, settle)
+        )
+        stack.callback(observer.settle)
+        log.before = observer.settle
+        if self.settings.metrics.enabled:
+            self.metrics.before = self.recent.before = observer.settle
+        return observer
+
     def _caches(self, services: Services) -> dict[str, Cache]:
         """The caches that report, by name."""
         caches = {
@@ -182,6 +204,8 @@ class Loopline:
     def _watch(self, services: Services) -> None:
         """What metrics look at when somebody asks for them."""
         budget = self.gate.accounts.whole.budget
+        self.metrics.running = lambda: len(self.registry)
+        self.lag = LagSampler(self.metrics.loop_lag)
         self.metrics.watch_caches(self._caches(services))
         self.metrics.watch_endpoints(services.endpoints)
         self.metrics.watch(families.TASKS, lambda: len(asyncio.all_tasks()))
@@ -193,7 +217,9 @@ class Loopline:
         """Lanes of the sockets that are open now."""
         return sum(session.lanes for session in self.sockets.sessions)
 
-    def _status(self, services: Services, door: Door) -> StatusRoute:
+    def _status(self, services: Services, door: Door) -> Sequence[web.RouteDef]:
+        if not self.settings.metrics.enabled:
+            return [web.get(path, self.operations.not_counted) for path in ("/status", "/status.json")]
         sources = Sources(
             __version__,
             services.clock,
@@ -206,13 +232,13 @@ class Loopline:
             budget=self.gate.accounts.whole.budget,
             lag=lambda: self.lag.latest,
         )
-        return StatusRoute(sources, door.check_page, status_key(self.settings, os.environ))
+        return StatusRoute(sources, door.check_page, status_key(self.settings, os.environ)).routes()
 
     def _endpoints(self) -> list[dict[str, object]]:
         """What is known of the upstreams."""
         told: list[dict[str, object]] = []
         for endpoint in self.services.endpoints:
-            health, kind = self.metrics.health(endpoint.name)
+            health, kind = self.health(endpoint.name)
             told.append({"name": endpoint.name, "health": health, "error": kind or None, "turns": endpoint.in_flight})
         return told
 
@@ -239,7 +265,8 @@ class Loopline:
             gate=self.gate,
             proxies=TrustedProxies(settings.server.trusted_proxies),
         )
-        self.operations = OperationsRoute(self.metrics.exposition.pieces, door.check_page, __version__, self._endpoints)
+        render = self.metrics.exposition.pieces if settings.metrics.enabled else None
+        self.operations = OperationsRoute(render, door.check_page, __version__, self._endpoints)
         limits = RequestLimits(input_items=settings.limits.input_items, tools=settings.limits.tools)
         self.sockets = WebSocketRoute(
             services,
@@ -304,7 +331,7 @@ class Loopline:
         app.router.add_get("/v1/models", models.handle_list)
         app.router.add_get("/v1/models/{name:.+}", models.handle_one)
         app.router.add_get("/healthz", self.operations.health)
-        self.status = self._status(services, door)
+        self.status_routes = self._status(services, door)
         if not settings.server.admin_port:
             self._add_operations(app)
         return app
@@ -319,7 +346,7 @@ class Loopline:
         if self.operations.tells_endpoints:
             app.router.add_get("/metrics", self.operations.metrics)
         if server.status == "key" or (server.status == "auto" and self.operations.tells_endpoints):
-            app.router.add_routes(self.status.routes())
+            app.router.add_routes(self.status_routes)
 
     async def _start_admin(self, stack: AsyncExitStack, observer: Observer) -> None:
         app = web.Application(middlewares=[answer_errors])

@@ -7,14 +7,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from aiohttp import web
 
-from proxy.errors import LooplineError
+from proxy.errors import Kind, LooplineError
 from proxy.server.door import JSON
 from proxy.wire.codec import encode
 
 
 class OperationsRoute:
-    """`render_metrics` gives the pieces of the text and its content type for what an `Accept` header asks for; `check`
-    raises `LooplineError` for a request that must not see it. `ready` is whether new clients are welcome.
+    """`render_metrics` gives the pieces of the text and its content type for what an `Accept` header asks for, None
+    where nothing is counted; `check` raises `LooplineError` for a request that must not see it. `ready` is whether new
+    clients are welcome.
 
     `endpoints` tells what is known of the upstreams (`health` is up, down or unknown); `tells_endpoints` whether
     readiness may show it to those who may see the metrics.
@@ -25,7 +26,7 @@ class OperationsRoute:
 
     def __init__(
         self,
-        render_metrics: Callable[[str], tuple[Iterator[bytes], str]],
+        render_metrics: Callable[[str], tuple[Iterator[bytes], str]] | None,
         check: Callable[[web.Request], None],
         version: str,
         endpoints: Callable[[], Sequence[Mapping[str, object]]] = tuple,
@@ -66,11 +67,19 @@ class OperationsRoute:
         return self.tells_endpoints
 
     async def metrics(self, request: web.Request) -> web.Response:
-        """Prometheus text, or OpenMetrics for whoever accepts it. Raises `LooplineError` (forbidden)."""
+        """Prometheus text, or OpenMetrics for whoever accepts it. Raises `LooplineError` (forbidden, not_found)."""
         self._check(request)
+        if self._render_metrics is None:
+            return await self.not_counted(request)
         pieces, content_type = self._render_metrics(request.headers.get("Accept", ""))
         body = bytearray()
         for piece in pieces:
             body += piece
             await asyncio.sleep(0)  # streams go on between two families
         return web.Response(body=bytes(body), headers={"Content-Type": content_type})
+
+    async def not_counted(self, _request: web.Request) -> web.Response:
+        """What would be shown is not counted. Raises `LooplineError` (not_found)."""
+        raise LooplineError(
+            Kind.NOT_FOUND, "Nothing is counted here, so there is nothing to show: metrics.enabled is false."
+        )

@@ -296,13 +296,23 @@ class State(Section):
     )
 
 
+class Metrics(Section):
+    """What is counted and shown: /metrics and /status (docs/metrics.md)."""
+
+    enabled: bool = Field(
+        True, description="Whether anything is counted. When false, /metrics and /status are answered 404."
+    )
+
+
 class Log(Section):
     """What is written to stderr."""
 
     format: Literal["auto", "json", "console"] = Field(
         "auto", description="Form of a log line. auto: console on a terminal, json otherwise."
     )
-    level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least severe level written.")
+    level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="Least severe level written. Above info there are no lines of turns and sessions."
+    )
 
 
 class Tracing(Section):
@@ -353,6 +363,7 @@ class Settings(BaseSettings):
     prefix: Prefix = Prefix()
     reasoning: Reasoning = Reasoning()
     state: State = State()
+    metrics: Metrics = Metrics()
     log: Log = Log()
     tracing: Tracing = Tracing()
 

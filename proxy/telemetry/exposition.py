@@ -35,9 +35,13 @@ class _One(Collector):
 
 
 class Exposition:
-    """Families that are counted (`add`) and families that are read when somebody asks (`sample`)."""
+    """Families that are counted (`add`) and families that are read when somebody asks (`sample`).
 
-    def __init__(self) -> None:
+    `settle` counts what has happened and is not counted yet.
+    """
+
+    def __init__(self, settle: Callable[[], None]) -> None:
+        self._settle = settle
         self._process = CollectorRegistry()
         self._counted: list[Numbers | Histograms] = []
         self._sampled: list[tuple[Family, Sampled]] = []
@@ -57,6 +61,7 @@ class Exposition:
 
         The library takes some 15 µs for a line: made whole, the text of many models would hold up every stream.
         """
+        self._settle()
         encode, content_type = choose_encoder(accept)
         return self._pieces(encode), content_type
 

@@ -104,7 +104,10 @@ class PassedLine(Line):
 
 def turn_line(record: TurnRecord, timestamp: str, level: str) -> TurnLine:
     """The line of a turn, written at `timestamp`."""
+    # Written out, and not by `_since`: of thirty thousand calls a second most are saved.
     parse, queue, chain, prepare, translate, connect, upstream, stall, store, send = record.stages()
+    received_s, previous_end_s, left_out = record.received_s, record.previous_end_s, record.left_out
+    first_output_s, ended_s = record.first_output_s, record.ended_s
     return TurnLine(
         "turn",
         level,
@@ -132,23 +135,23 @@ def turn_line(record: TurnRecord, timestamp: str, level: str) -> TurnLine:
         record.bytes_upstream,
         record.bytes_out,
         record.events_out,
-        _named(record.left_out) if record.left_out else UNSET,
+        _named(left_out) if left_out else UNSET,
         record.tokens_in,
         record.tokens_cached,
         record.tokens_out,
-        _since(record.previous_end_s, record.received_s),
-        _micro(parse),
-        _micro(queue),
-        _micro(chain),
-        _micro(prepare),
-        _micro(translate),
-        _micro(connect) if connect else UNSET,
-        _micro(upstream),
-        _micro(stall) if stall else UNSET,
-        _micro(store),
-        _micro(send),
-        _since(record.received_s, record.first_output_s),
-        _since(record.received_s, record.ended_s),
+        UNSET if previous_end_s is None else ((received_s - previous_end_s) * 1e6 + 0.5) // 1 / 1e6,
+        (parse * 1e6 + 0.5) // 1 / 1e6,
+        (queue * 1e6 + 0.5) // 1 / 1e6,
+        (chain * 1e6 + 0.5) // 1 / 1e6,
+        (prepare * 1e6 + 0.5) // 1 / 1e6,
+        (translate * 1e6 + 0.5) // 1 / 1e6,
+        (connect * 1e6 + 0.5) // 1 / 1e6 if connect else UNSET,
+        (upstream * 1e6 + 0.5) // 1 / 1e6,
+        (stall * 1e6 + 0.5) // 1 / 1e6 if stall else UNSET,
+        (store * 1e6 + 0.5) // 1 / 1e6,
+        (send * 1e6 + 0.5) // 1 / 1e6,
+        UNSET if first_output_s is None else ((first_output_s - received_s) * 1e6 + 0.5) // 1 / 1e6,
+        UNSET if ended_s is None else ((ended_s - received_s) * 1e6 + 0.5) // 1 / 1e6,
     )
 
 
@@ -195,9 +198,5 @@ def _named(left_out: Sequence[tuple[str, str]]) -> list[str]:
 
 
 def _since(start_s: float | None, end_s: float | None) -> float | UnsetType:
-    return UNSET if start_s is None or end_s is None else int((end_s - start_s) * 1e6 + 0.5) / 1e6
-
-
-def _micro(seconds: float) -> float:
-    # `round` would take four times as long.
-    return int(seconds * 1e6 + 0.5) / 1e6
+    # `round` and `int` would take several times as long.
+    return UNSET if start_s is None or end_s is None else ((end_s - start_s) * 1e6 + 0.5) // 1 / 1e6

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import sys
 import time
 import traceback
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, MutableMapping, Sequence
+from functools import partial
 from typing import Any
+from weakref import WeakSet
 
 import structlog
 from cachetools import LRUCache
 
 from proxy.errors import kind_of
 from proxy.telemetry.lines import Line, passed_line, session_line, turn_line
-from proxy.telemetry.observer import PassedRecord, SessionRecord, TurnRecord
+from proxy.telemetry.observer import NoObserver, PassedRecord, SessionRecord, TurnRecord
 from proxy.telemetry.writer import Writer
 from proxy.wire.codec import encode
 
@@ -64,15 +67,26 @@ class _Logger:
 
 
 class _LoggerFactory:
-    """`direct_level` is from which level on lines of JSON may go to the writer directly, None where none may."""
+    """`direct_level` is from which level on lines of JSON may go to the writer directly, None where none may.
+
+    `logs` are those that write here.
+    """
 
     def __init__(self, writer: Writer, direct_level: int | None) -> None:
         self._logger = _Logger(writer)
+        self._writer = writer
         self.direct = None if direct_level is None else _Direct(writer, direct_level)
-        self.flush = writer.flush
+        self.logs: WeakSet[Log] = WeakSet()
+        atexit.register(self.flush)  # before the writer's own, which was registered earlier
 
     def __call__(self, *_: Any) -> _Logger:
         return self._logger
+
+    def flush(self) -> None:
+        """Give all that happened a moment to be written."""
+        for log in tuple(self.logs):
+            log.before()
+        self._writer.flush()
 
 
 class _Direct:
@@ -84,26 +98,38 @@ class _Direct:
         self._second = 0
         self._stamp = ""
 
-    def write(self, line: Line) -> None:
-        """One line, whose level counts here."""
-        try:
-            encoded: str | bytes = encode(line)
-        except UnicodeEncodeError:
-            encoded = _to_json(line.fields())
-        (self._writer.write if line.level == "info" else self._writer.write_now)(encoded)
+    def write(self, level: str, make: Callable[[str], Line]) -> None:
+        """Write the line that `make` makes of the time, if lines of this level are written."""
+        if self.takes(level):
+            line = self._encoded(make(self._at(time.time_ns())))
+            (self._writer.write if level == "info" else self._writer.write_now)(line)
+
+    def write_turns(self, turns: Sequence[tuple[str, TurnRecord]]) -> None:
+        """A line for each turn, of its level and with the time of its end."""
+        offset_ns, lines = time.time_ns() - time.monotonic_ns(), []
+        for level, record in turns:
+            if self.takes(level):
+                at = self._at(offset_ns + int((record.ended_s or record.received_s) * 1e9))
+                lines.append(self._encoded(turn_line(record, at, level)))
+        self._writer.write_all(lines)
 
     def takes(self, level: str) -> bool:
         """Are lines of this level written?"""
         return _LEVELS[level] >= self._level
 
-    def now(self) -> str:
-        """The time, as lines have it."""
-        now = time.time()
-        second = int(now)
+    def _encoded(self, line: Line) -> str | bytes:
+        try:
+            return encode(line)
+        except UnicodeEncodeError:
+            return _to_json(line.fields())
+
+    def _at(self, at_ns: int) -> str:
+        """A moment in nanoseconds since 1970, as lines have it."""
+        second = at_ns // 1_000_000_000
         if second != self._second:
             self._second = second
             self._stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
-        return f"{self._stamp}.{int((now - second) * 1e6):06d}Z"
+        return f"{self._stamp}.{str(at_ns)[-9:-3]}Z"
 
 
 class HttpErrors(logging.Handler):
@@ -125,24 +151,31 @@ def http_logger() -> logging.Logger:
     return logger
 
 
-class Log:
-    """An `Observer` that writes lines."""
+class Log(NoObserver):
+    """An `Observer` that writes lines. What of an upstream failed or which limit was hit, the turn's line says.
+
+    `before` is called before all is flushed (`Observers.settle`).
+    """
 
     def __init__(self) -> None:
         self._log = structlog.get_logger()
+        self.before: Callable[[], object] = lambda: None
+        self._direct: _Direct | None = None
         factory = structlog.get_config()["logger_factory"]
-        self._direct = factory.direct if isinstance(factory, _LoggerFactory) else None
+        if isinstance(factory, _LoggerFactory):
+            self._direct = factory.direct
+            factory.logs.add(self)
         self._warned: LRUCache[tuple[str, int], bool] = LRUCache(_MOST_WARNED)
 
     def _write(self, level: str, make: Callable[[str], Line]) -> None:
         """Write the line that `make` makes of the time."""
-        if self._direct is None:
-            fields = make("").fields()
-            event = fields.pop("event")
-            del fields["level"], fields["timestamp"]
-            getattr(self._log, level)(event, **fields)
-        elif self._direct.takes(level):
-            self._direct.write(make(self._direct.now()))
+        if self._direct is not None:
+            self._direct.write(level, make)
+            return
+        fields = make("").fields()
+        event = fields.pop("event")
+        del fields["level"], fields["timestamp"]
+        getattr(self._log, level)(event, **fields)
 
     def session_opened(self, record: SessionRecord) -> None:
         self._log.debug("session opened", session=record.id)
@@ -150,12 +183,16 @@ class Log:
     def session_ended(self, record: SessionRecord) -> None:
         self._write("info", lambda now: session_line(record, now))
 
-    def turn_started(self, record: TurnRecord) -> None:
-        pass
-
     def turn_ended(self, record: TurnRecord) -> None:
-        level = "warning" if record.left_out and self._is_news(record) else "info"
-        self._write(level, lambda now: turn_line(record, now, level))
+        self.turns_ended((record,))
+
+    def turns_ended(self, records: Sequence[TurnRecord]) -> None:
+        turns = [("warning" if each.left_out and self._is_news(each) else "info", each) for each in records]
+        if self._direct is not None:
+            self._direct.write_turns(turns)
+            return
+        for level, record in turns:
+            self._write(level, partial(turn_line, record, level=level))
 
     def _is_news(self, record: TurnRecord) -> bool:
         """Is it the first time that this session, or this client, has this left out? A client's tools never change."""
@@ -168,14 +205,8 @@ class Log:
     def passed(self, record: PassedRecord) -> None:
         self._write("info", lambda now: passed_line(record, now))
 
-    def upstream_failed(self, endpoint: str, kind: str) -> None:
-        pass  # the turn's line says it
-
     def unreadable(self, why: str) -> None:
         self._log.debug("unreadable request", kind=why)  # a client can provoke as many as it likes
-
-    def limited(self, limit: str) -> None:
-        pass  # so does the client's error
 
     def crashed(self, where: str, error: BaseException) -> None:
         self._log.error("crashed", where=where, kind=kind_of(error), traceback=_lines(error))

@@ -1,35 +1,24 @@
 """An observer that counts. Everything runs on the event loop's thread.
 
 A turn reports once, at its end. Whatever it adds to was looked up by its labels before and is kept, so that a turn
-costs additions and a few bisections.
+costs additions; its times are sorted into buckets together with those of many other turns, at the latest when somebody
+asks.
 """
 
 from __future__ import annotations
 
 import time
-from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from proxy.errors import Kind
 from proxy.telemetry import families as f
 from proxy.telemetry.caches import Cache
 from proxy.telemetry.exposition import Exposition
+from proxy.telemetry.health import Health
 from proxy.telemetry.numbers import Family, Histograms, Labels, Numbers
-from proxy.telemetry.observer import PassedRecord, SessionRecord, Stages, TurnRecord
+from proxy.telemetry.observer import NoObserver, PassedRecord, SessionRecord, Stages, TurnRecord, loop_parts
 
-# What says that an endpoint cannot serve; a refusal of one request does not.
-_DOWN = frozenset(
-    kind.value
-    for kind in (
-        Kind.UPSTREAM_UNREACHABLE,
-        Kind.UPSTREAM_TIMEOUT,
-        Kind.UPSTREAM_CLOSED,
-        Kind.UPSTREAM_GARBLED,
-        Kind.UPSTREAM_UNAVAILABLE,
-    )
-)
-_DOWN_FOR_S = 30.0
+_OBSERVED = 256  # turns, whose times are sorted into buckets at once
 _ANSWERED = ("completed", "incomplete")
 _OUTCOMES = (*_ANSWERED, "failed", "refused", "cancelled")
 
@@ -60,17 +49,23 @@ class _Same:
         self.attempts = metrics.attempts.child(endpoint)
 
 
-class Metrics:
-    """An `Observer` that counts; `render` is what Prometheus gets."""
+class Metrics(NoObserver):
+    """An `Observer` that counts; `render` is what Prometheus gets.
+
+    `before` is called before anything is read (`Observers.settle`); `running` tells how many turns run.
+    """
 
     def __init__(self, version: str) -> None:
-        self.exposition = Exposition()
+        self.before: Callable[[], object] = lambda: None
+        self.running: Callable[[], int] = lambda: 0
+        self._stages: list[Stages] = []  # of turns that are counted
+        self.exposition = Exposition(self._settle)
         self.exposition.sample(f.BUILD_INFO, lambda: [((version,), 1)])
         self._crashes = self._numbers(f.CRASHES).child()
         self.loop_lag = self._histograms(f.LOOP_LAG).child()
         self._sessions_open = self._numbers(f.SESSIONS_OPEN).child()
         self._sessions = self._numbers(f.SESSIONS_ENDED)
-        self._running = self._numbers(f.TURNS_RUNNING).child()
+        self.watch(f.TURNS_RUNNING, lambda: self.running())
         self.turns = self._numbers(f.TURNS_ENDED)
         self._errors = self._numbers(f.TURN_ERRORS)
         cancels = self._numbers(f.CANCELS)
@@ -94,13 +89,12 @@ class Metrics:
         self._upstream_errors = self._numbers(f.UPSTREAM_ERRORS)
         self.attempts = self._numbers(f.UPSTREAM_ATTEMPTS)
         self.sent = self._numbers(f.UPSTREAM_SENT)
-        self._up = self._numbers(f.UPSTREAM_UP)
+        self._health = Health(self._numbers(f.UPSTREAM_UP))
         self._limits = self._numbers(f.LIMITS)
         self._passed = self._numbers(f.PASSED)
         self._unreadable = self._numbers(f.UNREADABLE)
         self._same: dict[Labels, _Same] = {}
         self._models: set[str] = set()
-        self._failures: dict[str, tuple[str, float]] = {}
 
     def _numbers(self, family: Family) -> Numbers:
         made = Numbers(family)
@@ -147,13 +141,14 @@ class Metrics:
 
     def totals(self) -> dict[str, object]:
         """Sums over labels, for people to read beside what is exposed; the members are those of the status page."""
+        self._settle()
         tokens_in, tokens_cached, tokens_out = (_sum(self.tokens, -1, each) for each in ("input", "cached", "output"))
         bytes_in, bytes_out = (_sum(self.bytes, -1, each) for each in ("in", "out"))
         stages = {"client": self._client, "idle": self._idle, "proxy": self._proxy, "upstream": self._upstream}
         return {
             "sessions_open": int(self._sessions_open.value),
             "sessions_ended": _sum(self._sessions),
-            "turns_running": int(self._running.value),
+            "turns_running": self.running(),
             "turns": {outcome: _sum(self.turns, -1, outcome) for outcome in _OUTCOMES},
             "errors": {kind: int(each.value) for (kind,), each in self._errors.children.items()},
             "forks": int(self._forks.value),
@@ -168,15 +163,9 @@ class Metrics:
         }
 
     def health(self, endpoint: str) -> tuple[str, str]:
-        """How the endpoint's last attempt went: `up`, `down` or `unknown`, and the kind of failure.
-
-        A failure is forgotten after half a minute: who is not asked because it was down would stay down for ever.
-        """
-        up = self._up.children.get((endpoint,))
-        if up is not None and up.value:
-            return "up", ""
-        kind, failed_s = self._failures.get(endpoint, ("", 0.0))
-        return ("down", kind) if kind and time.monotonic() - failed_s < _DOWN_FOR_S else ("unknown", kind)
+        """As `Health.health`."""
+        self.before()
+        return self._health.health(endpoint)
 
     # --- Observer ----------------------------------------------------------------------------------------------------
 
@@ -187,11 +176,16 @@ class Metrics:
         self._sessions_open.value -= 1
         self._sessions.child(_close_label(record.close_code)).value += 1
 
-    def turn_started(self, record: TurnRecord) -> None:
-        self._running.value += 1
-
     def turn_ended(self, record: TurnRecord) -> None:
-        self._running.value -= 1
+        self.turns_ended((record,))
+
+    def turns_ended(self, records: Sequence[TurnRecord]) -> None:
+        for record in records:
+            self._count(record)
+        if len(self._stages) >= _OBSERVED:
+            self._observe()
+
+    def _count(self, record: TurnRecord) -> None:
         same = self._kept(record)
         same.ended.get(record.outcome, same.ended["failed"]).value += 1
         same.bytes_in.value += record.bytes_in
@@ -209,8 +203,23 @@ class Metrics:
             self._asked(record, same)
         if record.outcome not in _ANSWERED:
             self._unanswered(record)
-        elif not record.warm_up:
-            self._answered(record, same)
+        elif not record.warm_up and record.ended_s is not None:
+            self._answered(record, record.ended_s - record.received_s, same)
+
+    def _settle(self) -> None:
+        """Count everything that has happened."""
+        self.before()
+        self._observe()
+
+    def _observe(self) -> None:
+        for part, times in zip(self._parts, zip(*self._stages, strict=True), strict=False):
+            part.observe_all(filter(None, times))  # a kept connection, a client that reads: nothing to observe
+        self._stages.clear()
+        for histogram in (self._client, self._idle, self._proxy, self._upstream):
+            histogram.settle()
+        for same in self._same.values():
+            for histogram in (same.duration, same.first_token, same.interval):
+                histogram.settle()
 
     def _kept(self, record: TurnRecord) -> _Same:
         model = record.upstream_model if record.model_known else f.OTHER
@@ -236,8 +245,7 @@ class Metrics:
         same.tokens_in.value += record.tokens_in
         same.tokens_cached.value += record.tokens_cached
         same.tokens_out.value += record.tokens_out
-        if record.accepted_s is not None and record.error not in _DOWN:
-            self._up.child(record.endpoint).value = 1
+        self._health.turn_ended(record)
 
     def _unanswered(self, record: TurnRecord) -> None:
         if record.outcome != "cancelled":
@@ -247,26 +255,20 @@ class Metrics:
         else:
             self._left.value += 1
 
-    def _answered(self, record: TurnRecord, same: _Same) -> None:
-        if record.ended_s is None:
-            return
+    def _answered(self, record: TurnRecord, duration_s: float, same: _Same) -> None:
         stages = record.stages()
-        for part, took_s in zip(self._parts, stages, strict=True):
-            if took_s:  # a kept connection, a client that reads: nothing to observe
-                part.counts[bisect_left(f.SECONDS, took_s)] += 1
-                part.sum += took_s
-        duration_s = record.ended_s - record.received_s
-        client_s, proxy_s, upstream_s = record.loop(stages)
+        self._stages.append(stages)
+        client_s, proxy_s, upstream_s = loop_parts(stages, record.received_s, record.previous_end_s)
         if client_s is not None:
-            (self._client if record.answers_calls else self._idle).observe(client_s)
-        self._proxy.observe(proxy_s)
-        self._upstream.observe(upstream_s)
-        same.duration.observe(duration_s)
+            (self._client if record.answers_calls else self._idle).later(client_s)
+        self._proxy.later(proxy_s)
+        self._upstream.later(upstream_s)
+        same.duration.later(duration_s)
         if record.first_output_s is not None:
-            same.first_token.observe(record.first_output_s - record.received_s)
+            same.first_token.later(record.first_output_s - record.received_s)
             spaces = (record.tokens_out or record.events_out) - 1
             if spaces > 0 and record.upstream_end_s is not None:
-                same.interval.observe((record.upstream_end_s - record.first_output_s) / spaces)
+                same.interval.later((record.upstream_end_s - record.first_output_s) / spaces)
         if record.trace_id:
             self._remember(record, same, duration_s)
 
@@ -283,9 +285,7 @@ class Metrics:
 
     def upstream_failed(self, endpoint: str, kind: str) -> None:
         self._upstream_errors.child(endpoint or f.NONE, kind).value += 1
-        if endpoint and kind in _DOWN:
-            self._up.child(endpoint).value = 0
-            self._failures[endpoint] = (kind, time.monotonic())
+        self._health.upstream_failed(endpoint, kind)
 
     def limited(self, limit: str) -> None:
         self._limits.child(limit).value += 1

@@ -5,11 +5,13 @@ A turn adds its numbers up in its `TurnRecord` and reports once, at its end.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from proxy.http_client import AttemptWatch
+
+GATHERED = 16  # turns: while they are told, everything else waits for half a millisecond
 
 
 class Stages(NamedTuple):
@@ -164,14 +166,19 @@ _AFTER = ("send", "store", "upstream", "translate", "prepare", "chain")  # what 
 
 def loop_of(stages: Stages, received_s: float, previous_end_s: float | None) -> Loop:
     """A round of the loop from a turn's stages, its arrival, and the end of the lane's turn before it, if any."""
+    return Loop(*loop_parts(stages, received_s, previous_end_s))
+
+
+def loop_parts(stages: Stages, received_s: float, previous_end_s: float | None) -> tuple[float | None, float, float]:
+    """The members of `loop_of`, for who needs them often."""
     upstream, client = stages[6], stages[7]
     proxy = sum(stages) - upstream - client
     if previous_end_s is None:
-        return Loop(None, proxy, upstream)
+        return None, proxy, upstream
     paused_s = received_s - previous_end_s
     if paused_s >= 0:
-        return Loop(client + paused_s, proxy, upstream)
-    return Loop(client, max(0.0, proxy + paused_s), upstream)
+        return client + paused_s, proxy, upstream
+    return client, max(0.0, proxy + paused_s), upstream
 
 
 @dataclass(slots=True)
@@ -220,7 +227,9 @@ class PassedRecord:
 
 
 class Observer(Protocol):
-    """Told of what happened. Must not raise, wait, or keep what it is given, but for a turn until it has ended."""
+    """Told of what happened. Must not raise, wait, or keep what it is given, but for a turn until it has ended. The
+    record of a turn that ended does not change any more.
+    """
 
     def session_opened(self, record: SessionRecord) -> None: ...
 
@@ -274,33 +283,72 @@ class NoObserver:
         pass
 
 
-@dataclass(slots=True)
-class Observers:
-    """Passes everything on to each of several observers."""
+class Gathers(Protocol):
+    """An observer that would rather be told of several turns that ended at once."""
 
-    observers: Sequence[Observer] = field(default_factory=tuple)
+    def turns_ended(self, records: Sequence[TurnRecord]) -> None: ...
+
+
+class Observers:
+    """Passes everything on to each of several observers.
+
+    Turns that ended are gathered for those that are `Gathers`, for at most `GATHERED` turns, until anything else ends
+    or fails, or until `settle`, whichever comes first: code that runs again at once is still in the processor's
+    caches, and the same work takes a third of the time. `soon` has a function called a moment later.
+    """
+
+    def __init__(
+        self, observers: Sequence[Observer] = (), soon: Callable[[Callable[[], None]], object] | None = None
+    ) -> None:
+        self.observers = observers
+        self._soon = soon
+        self._ended: list[TurnRecord] = []
+        # Of what every turn reports it is kept who listens.
+        self._at_start = [each.turn_started for each in observers if _listens(each, "turn_started")]
+        self._gathers: list[Callable[[Sequence[TurnRecord]], None]] = [
+            each.turns_ended for each in observers if hasattr(each, "turns_ended")
+        ]
+        self._at_end = [
+            each.turn_ended for each in observers if _listens(each, "turn_ended") and not hasattr(each, "turns_ended")
+        ]
+
+    def settle(self) -> None:
+        """Tell of all turns that have ended. Those who gather are read after this."""
+        if self._ended:
+            ended, self._ended = self._ended, []
+            for told in self._gathers:
+                told(ended)
 
     def session_opened(self, record: SessionRecord) -> None:
         for observer in self.observers:
             observer.session_opened(record)
 
     def session_ended(self, record: SessionRecord) -> None:
+        self.settle()
         for observer in self.observers:
             observer.session_ended(record)
 
     def turn_started(self, record: TurnRecord) -> None:
-        for observer in self.observers:
-            observer.turn_started(record)
+        for told in self._at_start:
+            told(record)
 
     def turn_ended(self, record: TurnRecord) -> None:
-        for observer in self.observers:
-            observer.turn_ended(record)
+        for told in self._at_end:
+            told(record)
+        ended = self._ended
+        ended.append(record)
+        if len(ended) >= GATHERED:
+            self.settle()
+        elif len(ended) == 1 and self._soon is not None:
+            self._soon(self.settle)
 
     def passed(self, record: PassedRecord) -> None:
+        self.settle()
         for observer in self.observers:
             observer.passed(record)
 
     def upstream_failed(self, endpoint: str, kind: str) -> None:
+        self.settle()
         for observer in self.observers:
             observer.upstream_failed(endpoint, kind)
 
@@ -313,5 +361,10 @@ class Observers:
             observer.limited(limit)
 
     def crashed(self, where: str, error: BaseException) -> None:
+        self.settle()
         for observer in self.observers:
             observer.crashed(where, error)
+
+
+def _listens(observer: Observer, event: str) -> bool:
+    return getattr(type(observer), event, None) is not getattr(NoObserver, event)

@@ -6,6 +6,7 @@ An `Observer` that keeps no record of what is over: of each turn it keeps number
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -72,9 +73,10 @@ class Ended(NamedTuple):
 
 
 class Recent(NoObserver):
-    """Told of every turn; costs it some two microseconds. `sessions` has the session of the latest turn last."""
+    """Told of every turn; costs it some two microseconds. `before` is called before anything is read."""
 
     def __init__(self) -> None:
+        self.before: Callable[[], object] = lambda: None
         self._rings: OrderedDict[str, deque[Kept]] = OrderedDict()
         self._running: dict[str, TurnRecord] = {}  # by response
         self._ended: dict[str, Ended] = {}
@@ -86,6 +88,13 @@ class Recent(NoObserver):
         self._running[record.response] = record
 
     def turn_ended(self, record: TurnRecord) -> None:
+        self.turns_ended((record,))
+
+    def turns_ended(self, records: Sequence[TurnRecord]) -> None:
+        for record in records:
+            self._keep(record)
+
+    def _keep(self, record: TurnRecord) -> None:
         self._running.pop(record.response, None)
         session = record.session or BY_HTTP
         ring = self._rings.get(session)
@@ -138,19 +147,23 @@ class Recent(NoObserver):
 
     def turns(self, session: str) -> tuple[Kept, ...]:
         """The session's latest turns, oldest first."""
+        self.before()
         return tuple(self._rings.get(session, ()))
 
     def running(self, session: str) -> tuple[TurnRecord, ...]:
         """The session's turns that run now, the first begun first; to be looked at, not kept."""
+        self.before()
         wanted = "" if session == BY_HTTP else session
         return tuple(record for record in self._running.values() if record.session == wanted)
 
     def ended(self) -> tuple[Ended, ...]:
         """Sessions that are over and of which turns are kept, newest first."""
+        self.before()
         return tuple(sorted(self._ended.values(), key=lambda each: each.opened_s, reverse=True))
 
     def rates(self, now: float, seconds: int) -> Rates:
         """Of the whole seconds before `now` (monotonic), `seconds` of them, at most `WINDOW_S - 1`."""
+        self.before()
         last = int(now)
         counted = [each for each in self._seconds if last - seconds <= each.number < last]
         return Rates(
@@ -163,6 +176,7 @@ class Recent(NoObserver):
 
     def by_second(self, now: float) -> list[int]:
         """How many turns ended in each of the last `WINDOW_S - 1` whole seconds, oldest first."""
+        self.before()
         last = int(now)
         counts = {each.number: each.turns for each in self._seconds}
         return [counts.get(number, 0) for number in range(last - WINDOW_S + 1, last)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import threading
 from collections import deque
+from collections.abc import Sequence
 from typing import BinaryIO
 
 # How long lines gather before they are written: each waking of the thread costs the event loop a switch.
@@ -34,14 +35,23 @@ class Writer:
 
     def write(self, line: str | bytes) -> None:
         """A line, without its end, to be written soon. From any thread."""
-        lines = self._lines
-        if len(lines) >= self._max_lines:
-            self._dropped += 1
+        self.write_all((line,))
+
+    def write_all(self, new: Sequence[str | bytes]) -> None:
+        """Several lines, in their order."""
+        if not new:
             return
-        if self._dropped:
+        lines = self._lines
+        room = self._max_lines - len(lines)
+        if room < len(new):
+            self._dropped += len(new) - max(0, room)
+            if room <= 0:
+                return
+            new = new[:room]
+        elif self._dropped:
             lines.append(f"{self._dropped} log lines were dropped: stderr was not read fast enough")
             self._dropped = 0
-        lines.append(line)
+        lines.extend(new)
         if not self._news.is_set():
             self._news.set()
         if len(lines) >= _BATCH_LINES and not self._hurry.is_set():

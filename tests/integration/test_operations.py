@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import logging
 import secrets
 from pathlib import Path
 from typing import Any
@@ -88,6 +89,58 @@ async def test_metrics_move_with_turns(house: House) -> None:
     samples = await scrape(house)
     assert value(samples, "loopline_session_open") == 0
     assert value(samples, "loopline_session_ended_total", code="1000") == 1
+
+
+async def test_with_metrics_and_lines_of_turns_off_nothing_counts_and_everything_says_so(log: io.BytesIO) -> None:
+    structlog.get_config()["logger_factory"].direct._level = logging.WARNING
+    async with open_house("chat", {"metrics.enabled": False}) as house:
+        async with house.connect() as client:
+            await client.says("one")
+            await client.turn([user("[[say 1]]")], tools=[{"type": "web_search"}])
+            await client.turn([user("[[fail 500]]")])
+        await house.empty()
+        for path in ("/metrics", "/status", "/status.json"):
+            status, document = await get(house, path)
+            assert (status, document["error"]["code"]) == (404, "not_found")
+            assert "metrics.enabled" in document["error"]["message"]
+        assert (await get(house, "/readyz?upstream=1"))[1]["endpoints"][0]["health"] == "up"
+        for what in ("metrics", "recent", "lag"):
+            assert not hasattr(house.server, what)
+        assert [type(each).__name__ for each in house.server.services.observer.observers] == [  # type: ignore[attr-defined]
+            "Health", "Log", "Watcher",
+        ]  # fmt: skip
+    lines = [json.loads(line) for line in written(log).splitlines()]
+    assert [line["level"] for line in lines] == ["warning"], "what an upstream could not be told is still said"
+    assert lines[0]["left_out"] == ["tool web_search"]
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+async def test_readiness_knows_its_upstream_with_metrics_and_without(enabled: bool, unused_tcp_port: int) -> None:
+    async with Loopline(
+        settings_for(f"http://127.0.0.1:{unused_tcp_port}/v1", "chat", {"metrics.enabled": enabled})
+    ) as server:
+        root = server.url.removesuffix("/v1")
+        async with open_socket(server.url, "test") as client:
+            await client.turn([user("x")])
+        async with aiohttp.ClientSession() as http, http.get(f"{root}/readyz?upstream=1") as response:
+            document = await response.json()
+            assert (response.status, document["endpoints"][0]["health"]) == (503, "down")
+
+
+async def test_no_turn_is_lost_between_two_looks_or_at_the_end(log: io.BytesIO) -> None:
+    async with open_house("chat") as house:
+        async with house.connect() as client:
+            await client.says("x")
+            await house.watcher.wait_for(lambda: len(house.watcher.turns) == 1)
+            assert value(await scrape(house), "loopline_turn_ended_total") == 1
+            for _ in range(21):
+                await client.says("x")
+    told = [json.loads(line) for line in written(log).splitlines()]
+    turns = [line for line in told if line["event"] == "turn"]
+    assert [line["response"] for line in turns] == [record.response for record in house.watcher.turns]
+    stamps = [line["timestamp"] for line in turns]
+    assert stamps == sorted(stamps)
+    assert told[-1]["event"] == "session", "a session's line follows those of its turns"
 
 
 async def test_whoever_accepts_open_metrics_gets_them(house: House) -> None:

@@ -183,8 +183,8 @@ def test_an_endpoint_is_down_after_its_last_attempt_alone() -> None:
 def test_a_failure_is_forgotten_or_an_endpoint_out_of_service_would_stay_so(monkeypatch: pytest.MonkeyPatch) -> None:
     metrics = Metrics("1")
     metrics.upstream_failed("default", "upstream_unreachable")
-    later = metrics._failures["default"][1] + 31
-    monkeypatch.setattr("proxy.telemetry.metrics.time.monotonic", lambda: later)
+    later = metrics._health._failures["default"][1] + 31
+    monkeypatch.setattr("proxy.telemetry.health.time.monotonic", lambda: later)
     assert metrics.health("default") == ("unknown", "upstream_unreachable")
 
 
@@ -213,6 +213,31 @@ def test_a_bucket_holds_what_its_bound_says() -> None:
         histogram.observe(seconds)
     assert histogram.counts == [2, 1, 1]
     assert histogram.count == 4
+
+
+def test_many_observations_at_once_are_the_same_as_one_by_one() -> None:
+    rng, bounds = random.Random(4), families.SECONDS
+    values = [*bounds, 0.0, -1e-9, 1000.0, *(10 ** rng.uniform(-5, 3) for _ in range(500))]
+    single, at_once, later = (Histogram(bounds) for _ in range(3))
+    for each in values:
+        single.observe(each)
+        later.later(each)
+    assert later.count == 0
+    at_once.observe_all(values)
+    later.settle()
+    later.settle()
+    assert single.counts == at_once.counts == later.counts
+    assert at_once.sum == later.sum == pytest.approx(single.sum)
+
+
+def test_times_are_in_their_buckets_although_nobody_asks() -> None:
+    metrics = Metrics("1")
+    for _ in range(10_000):
+        metrics.turn_ended(turn())
+    held = sum(len(each) for each in (metrics._stages, metrics._proxy._new, metrics._client._new))
+    assert held < 1000
+    assert value(metrics, "loopline_turn_duration_seconds_count", endpoint="default", model="m") == 10_000
+    assert value(metrics, "loopline_turn_part_seconds_count", part="parse") == 10_000
 
 
 def test_whoever_accepts_open_metrics_gets_traces() -> None:
