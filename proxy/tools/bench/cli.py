@@ -103,6 +103,7 @@ def bench(
       idle        memory of 1,000 open sockets
       rates       streams of 1,000 tokens a second: time added between tokens
       agent-loop  tool calls over a link: deltas against full resend, by stage
+      observability  CPU of metrics, log and traces, against none
 
     \b
     Examples:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
 from .meter import Meter
 from .resend import FullResend
+from .servers import Running
 from .turns import Fields, Item, Turn
 from .websocket import Address, Deltas, Socket
 
@@ -34,13 +35,21 @@ class Lane(Protocol):
         ...
 
 
+class Restart(Protocol):
+    """Starts a server once more, in front of `upstream` and with `more` settings, as environment variables."""
+
+    def __call__(
+        self, upstream: str, more: Mapping[str, str] | None = None
+    ) -> AbstractAsyncContextManager[Running]: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Contestant:
     """A server under test.
 
     `way` is `deltas` (a WebSocket, what is new) or `resend` (HTTP, everything each time, `dialect` of the upstream).
     `meter` reads its processes; one without any says "not available". `restart` starts the same server once more, in
-    front of another URL than its `upstream`, and gives its own; None for a server that is not ours to start.
+    front of its `upstream` or another; None for a server that is not ours to start.
     """
 
     name: str
@@ -51,7 +60,7 @@ class Contestant:
     key: str = ""
     dialect: str = "responses"
     upstream: str = ""
-    restart: Callable[[str], AbstractAsyncContextManager[str]] | None = None
+    restart: Restart | None = None
 
     @asynccontextmanager
     async def lane(self, fields: Fields | None = None, base_url: str | None = None) -> AsyncIterator[Lane]:

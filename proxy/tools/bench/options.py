@@ -60,6 +60,8 @@ class Options:
             raise ValueError(f"no scene is left: choose from {', '.join(SCENES)}")
         if self.target and self.upstream:
             raise ValueError("--target is a Loopline that runs, --upstream starts one: leave one of them out")
+        if self.target and self.scenes == ("observability",):
+            raise ValueError("observability sets a Loopline that the bench starts against itself: leave out --target")
         if not 1 <= self.plan.idle_sockets <= 10_000:
             raise ValueError("--sockets must be 1 to 10000")
 

@@ -93,7 +93,14 @@ def _order(rows: Sequence[Row], case: str) -> int:
 
 
 def _plots(scene: str, rows: Sequence[Row], colours: dict[str, int]) -> Iterator[str]:
-    drawn = {"chain": _chain, "deep": _deep, "stream": _stream, "rates": _rates, "agent-loop": _waterfall}.get(scene)
+    drawn = {
+        "chain": _chain,
+        "deep": _deep,
+        "stream": _stream,
+        "rates": _rates,
+        "agent-loop": _waterfall,
+        "observability": _observability,
+    }.get(scene)
     for plot, caption in drawn(rows, colours) if drawn else ():
         if plot:
             yield f"<figure><figcaption>{escape(caption)}</figcaption>{plot}</figure>"
@@ -132,6 +139,15 @@ def _stream(rows: Sequence[Row], colours: dict[str, int]) -> Iterator[tuple[str,
         if (value := row.figures.get("cpu_event_s")) is not None
     ]
     yield bars(drawn, "CPU an event"), "CPU an event"
+
+
+def _observability(rows: Sequence[Row], colours: dict[str, int]) -> Iterator[tuple[str, str]]:
+    drawn = [
+        Bar(f"{row.contestant} · {row.case}", [(value, colours[row.contestant])], _ms(value))
+        for row in rows
+        if (value := row.figures.get("cpu_turn_s")) is not None
+    ]
+    yield bars(drawn, "CPU a turn"), "CPU a turn, being looked at and not"
 
 
 def _rates(rows: Sequence[Row], colours: dict[str, int]) -> Iterator[tuple[str, str]]:

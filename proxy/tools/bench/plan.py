@@ -60,6 +60,9 @@ class Plan:
     idle_s: float = 3.0
     rate_streams: tuple[int, ...] = (1, 10, 20, 40, 60, 80, 120, 160)
     rate_s: float = 2.0
+    observed_starts: int = 3
+    observed_rounds: int = 25
+    observed_turns: int = 20
     loop: Loop = field(default_factory=Loop)
     answer_tokens: int = 0
 
@@ -88,6 +91,9 @@ def quick(plan: Plan) -> Plan:
         idle_s=0.5,
         rate_streams=plan.rate_streams[:2],
         rate_s=0.5,
+        observed_starts=1,
+        observed_rounds=min(5, plan.observed_rounds),
+        observed_turns=min(4, plan.observed_turns),
         loop=replace(
             plan.loop, tool_calls=min(4, plan.loop.tool_calls), history_kb=(start, start + (end - start) // 8)
         ),
@@ -115,6 +121,9 @@ def on_a_real_engine(plan: Plan, answer_tokens: int) -> Plan:
         session_tokens=answer_tokens,
         idle_turns=False,
         rate_streams=(),
+        observed_starts=1,
+        observed_rounds=3,
+        observed_turns=3,
         loop=loop,
         answer_tokens=answer_tokens,
     )
@@ -132,5 +141,8 @@ TURNS: Mapping[str, Callable[[Plan], int]] = {
     "many": lambda plan: plan.sessions * plan.session_turns,
     "rates": lambda plan: sum(plan.rate_streams),
     "agent-loop": lambda plan: plan.loop.tool_calls + 1,
+    "observability": lambda plan: (
+        (2 + plan.own_upstream) * plan.observed_starts * plan.observed_rounds * plan.observed_turns
+    ),
 }
 SCENES = tuple(TURNS)

@@ -72,6 +72,7 @@ FIGURES: Mapping[str, Figure] = {
     "p99_s": Figure("turn p99", "ms"),
     "full_turn_s": Figure("first, full turn", "ms"),
     "cpu_turn_s": Figure("CPU a turn", "ms"),
+    "more_cpu": Figure("more than off", "%"),
     "cpu_event_s": Figure("CPU an event", "µs"),
     "wall_event_s": Figure("wall an event", "µs"),
     "turns_per_s": Figure("turns", "/s"),
@@ -146,6 +147,11 @@ SHOWN: Mapping[str, Shown] = {
         "An agent loop over a link",
         ("total_s", "client_s", "link_s", "proxy_s", "upstream_s", "p50_s", "up_bytes", "down_bytes"),
         "total_s",
+    ),
+    "observability": Shown(
+        "Being looked at, against not",
+        ("cpu_turn_s", "more_cpu", "p50_s", "p99_s"),
+        "cpu_turn_s",
     ),
 }  # fmt: skip
 

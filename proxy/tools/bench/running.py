@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -18,8 +18,8 @@ from .options import Options, Other
 from .plan import TURNS, Plan
 from .progress import Progress
 from .rows import Report, Row
-from .scenes import RUNS, WAYS
-from .servers import Endpoint, loopline, own_upstream
+from .scenes import OURS, RUNS, WAYS
+from .servers import Endpoint, Running, loopline, own_upstream
 from .turns import BenchError, Fields, prompt
 
 LOOPLINE, DIRECT = "Loopline", "HTTP, full resend"
@@ -52,10 +52,12 @@ async def ground(options: Options, folder: Path) -> AsyncIterator[Sequence[Conte
 
 
 @asynccontextmanager
-async def _again(folder: Path, front: Endpoint, upstream: str) -> AsyncIterator[str]:
+async def _again(
+    folder: Path, front: Endpoint, upstream: str, more: Mapping[str, str] | None = None
+) -> AsyncIterator[Running]:
     """The same Loopline once more, in front of what leads to the same upstream."""
-    async with loopline(folder, front._replace(url=upstream), "loopline-again") as running:
-        yield running.url
+    async with loopline(folder, front._replace(url=upstream), "loopline-again", more) as running:
+        yield running
 
 
 async def _targeted(options: Options, target: Other) -> list[Contestant]:
@@ -129,7 +131,7 @@ async def run(options: Options, folder: Path, report: Report, progress: Progress
             await warm_up(who, plan)
         for scene in options.scenes:
             for who in contestants:
-                if who.way in WAYS[scene]:
+                if takes_part(scene, who):
                     progress.begin(f"{scene} · {who.name}")
                     await play(scene, who, plan, report, progress)
 
@@ -152,6 +154,11 @@ async def play(scene: str, who: Contestant, plan: Plan, report: Report, progress
             report.rows.append(row)
     except BenchError as error:
         report.rows.append(Row(scene, "", who.name, failure=str(error)))
+
+
+def takes_part(scene: str, who: Contestant) -> bool:
+    """Is the scene something for this contestant?"""
+    return who.way in WAYS[scene] and (scene not in OURS or who.restart is not None)
 
 
 def turns(options: Options) -> int:

@@ -47,10 +47,13 @@ async def own_upstream(folder: Path) -> AsyncIterator[Running]:
 
 
 @asynccontextmanager
-async def loopline(folder: Path, endpoint: Endpoint, name: str = "loopline") -> AsyncIterator[Running]:
+async def loopline(
+    folder: Path, endpoint: Endpoint, name: str = "loopline", more: Mapping[str, str] | None = None
+) -> AsyncIterator[Running]:
     """`loopline serve` on a free port of loopback: metrics, a log line for every turn, limits and every check.
 
-    Settings of the user do not count, so that runs can be compared. Raises BenchError.
+    `more` are environment variables with other settings. Those of the user do not count, so that runs can be compared.
+    Raises BenchError.
     """
     arguments = ("--port", "0", "--upstream", endpoint.url, "--dialect", endpoint.dialect, "--log-format", "json")
     keyed = ("--api-key-env", endpoint.key_env) if endpoint.key_env else ()
@@ -61,6 +64,7 @@ async def loopline(folder: Path, endpoint: Endpoint, name: str = "loopline") -> 
         # The first SIGTERM drains; nothing that runs then is of interest.
         "LOOPLINE_SERVER_DRAIN_GRACE_S": "1",
         **{key: os.environ[key] for key in (endpoint.key_env, f"{endpoint.key_env}_FILE") if key in os.environ},
+        **(more or {}),
     }
     command = (sys.executable, "-m", "proxy", "serve", *arguments, *keyed)
     async with process(name, command, folder, environment, printed("loopline ")) as running:

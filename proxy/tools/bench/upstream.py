@@ -2,7 +2,7 @@
 
 `python -m proxy.tools.bench.upstream` listens on a free port of loopback, prints its base URL, and serves until its
 standard input ends, so that it cannot outlive whoever started it. Answers are `answers.py`'s: bytes made beforehand.
-It checks nothing; `loopline simulate` is the upstream that behaves like a server.
+It takes traces and forgets them. It checks nothing; `loopline simulate` is the upstream that behaves like a server.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ class Connection(asyncio.Protocol):
             self._generate(dialect, body)
         elif path.startswith(b"/v1/models"):
             self._transport.write(_json(_MODELS))
-        elif path.startswith((b"/health", b"/version")):
+        elif path.startswith((b"/health", b"/version", b"/v1/traces")):
             self._transport.write(_json(b"{}"))
         else:
             self._transport.write(_json(b"{}", b"404 Not Found"))

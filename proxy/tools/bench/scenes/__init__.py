@@ -14,6 +14,7 @@ from .chain import chain
 from .deep import deep
 from .idle import idle
 from .many import many
+from .observability import observability
 from .rates import rates
 from .stream import stream
 
@@ -28,9 +29,12 @@ RUNS: Mapping[str, Scene] = {
     "idle": idle,
     "rates": rates,
     "agent-loop": agent_loop,
+    "observability": observability,
 }
 # A scene about sockets is nothing for a client that has none.
 WAYS: Mapping[str, frozenset[str]] = {
     **dict.fromkeys(("chain", "deep", "stream", "many", "rates", "agent-loop"), frozenset({DELTAS, RESEND})),
-    "idle": frozenset({DELTAS}),
+    **dict.fromkeys(("idle", "observability"), frozenset({DELTAS})),
 }
+# Scenes that set a server against itself, started with other settings.
+OURS = frozenset({"observability"})

@@ -76,7 +76,7 @@ class _Over(NamedTuple):
         if who.restart is not None and who.upstream.startswith("http://"):
             tap = Direction(_FREE, 0), Direction(_FREE, 0)
             tapped = await _relay(stack, who.upstream, *tap, rtt_s=0)
-            url = await stack.enter_async_context(who.restart(tapped))
+            url = (await stack.enter_async_context(who.restart(tapped))).url
         up = Direction(loop.up_mbit_s * 125_000, loop.rtt_ms / 2000)
         down = Direction(loop.down_mbit_s * 125_000, loop.rtt_ms / 2000)
         linked = await _relay(stack, url, up, down, rtt_s=loop.rtt_ms / 1000)
