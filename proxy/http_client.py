@@ -11,9 +11,12 @@ import msgspec
 
 
 class SendTimes(Protocol):
-    """Filled in while a request is sent: when a new connection was there, None for one that was kept. Monotonic."""
+    """Filled in while a request is sent: when a new connection was there, None for one that was kept (monotonic), and
+    how often it was tried, whatever became of it.
+    """
 
     connected_s: float | None
+    attempts: int
 
 
 class AttemptWatch(Protocol):

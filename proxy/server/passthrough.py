@@ -16,11 +16,13 @@ from proxy.access.forms import FormModel, boundary_of
 from proxy.access.forwarded import FORWARDED_HEADERS
 from proxy.access.passing import Allowed, check_model, check_path, check_query, checked_json, is_plain_json, overrides
 from proxy.errors import Kind, LooplineError, kind_of
+from proxy.http_client import TRACE_HEADERS
 from proxy.models.catalog import Names
 from proxy.server.departed import noticing_departure
 from proxy.server.door import JSON, Door, Handler, go_elsewhere, peer_of
 from proxy.server.relayed import Relayed
 from proxy.server.tunnel import tunnel
+from proxy.session.joining import join_trace
 from proxy.session.services import Caller, Services
 from proxy.telemetry.observer import PassedRecord
 from proxy.upstream.endpoint import Endpoint
@@ -112,6 +114,8 @@ class PassthroughRoute:
             request_id=caller.headers.get("x-request-id", ""),
             client=caller.address,
         )
+        join_trace(record, caller.headers)
+        services.observer.passing(record)
         self._running += 1
         self._rested.clear()
         try:
@@ -151,7 +155,7 @@ class PassthroughRoute:
             pieces = _in_time(_pieces(request), self._rules.receive_s, each=True)
             body, length = (pieces if request.body_exists else None), None
         raw = end_to_end(request.raw_headers, less if length is None else less | _LENGTH)
-        headers = self._kept(_as_text(raw), caller, limited=limited)
+        headers = _traced(self._kept(_as_text(raw), caller, limited=limited), record)
         if length is not None:
             headers.append(("Content-Length", str(length)))
         if upgrade:
@@ -176,7 +180,7 @@ class PassthroughRoute:
             try:
                 if answer.switched and not upgrade:
                     raise LooplineError(Kind.UPSTREAM_GARBLED, "The upstream switched protocols unasked.")
-                record.status = answer.status
+                _note_answer(record, answer.status)
                 meter = Meter(textual=_is_text(answer.raw_headers))
                 response = Relayed(answer, self._rules.stall_s)
                 await response.prepare(request)
@@ -305,6 +309,19 @@ def _is_upgrade(request: web.Request) -> bool:
     """To WebSocket: any other protocol may be declined by answering in this one (RFC 9110 7.8)."""
     wanted = {token.strip().lower() for token in request.headers.get("Upgrade", "").split(",")}
     return "websocket" in wanted
+
+
+def _traced(headers: list[tuple[str, str]], record: PassedRecord) -> list[tuple[str, str]]:
+    """With the trace headers of whoever watches, if anybody does."""
+    if record.watch is None:
+        return headers
+    return [*(header for header in headers if header[0].lower() not in TRACE_HEADERS), *record.watch.begun()]
+
+
+def _note_answer(record: PassedRecord, status: int) -> None:
+    record.status = status
+    if record.watch is not None:
+        record.watch.answered(status)
 
 
 def _is_text(headers: RawHeaders) -> bool:

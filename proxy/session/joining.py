@@ -1,4 +1,4 @@
-"""Which trace a turn or a session belongs to, by what its client says. Pure.
+"""Which trace a turn, a session or a request that is passed on belongs to, by what its client says. Pure.
 
 A create on a WebSocket has no headers of its own: Codex puts them into `client_metadata` under names of its own; the
 plain names are taken there too. What a create says counts for its turn, otherwise what the upgrade's headers say.
@@ -10,9 +10,9 @@ from collections.abc import Mapping
 
 import msgspec
 
-from proxy.telemetry.observer import SessionRecord, TurnRecord
+from proxy.telemetry.observer import PassedRecord, SessionRecord, TurnRecord
 from proxy.wire.client_events import Create
-from proxy.wire.trace_context import read_traceparent, read_tracestate, trace_of
+from proxy.wire.trace_context import is_sampled, read_traceparent, read_tracestate, trace_of
 
 
 class _Metadata(msgspec.Struct):
@@ -26,7 +26,9 @@ _METADATA = msgspec.json.Decoder(_Metadata)
 _NOTHING = _Metadata()
 
 
-def join_trace(record: SessionRecord | TurnRecord, headers: Mapping[str, str], create: Create | None = None) -> None:
+def join_trace(
+    record: SessionRecord | TurnRecord | PassedRecord, headers: Mapping[str, str], create: Create | None = None
+) -> None:
     """Note in the record which trace its client names, if any. `headers` have lower-case names."""
     told = _NOTHING if create is None else _told(create)
     if told is _NOTHING and "traceparent" not in headers:
@@ -38,7 +40,7 @@ def join_trace(record: SessionRecord | TurnRecord, headers: Mapping[str, str], c
     ):
         if parent and (traceparent := read_traceparent(parent)):
             record.traceparent, record.tracestate = traceparent, read_tracestate(state or "")
-            record.trace_id = trace_of(traceparent)
+            record.trace_id, record.sampled = trace_of(traceparent), is_sampled(traceparent)
             return
 
 

@@ -173,7 +173,7 @@ UPSTREAM_ERRORS = Family(
 UPSTREAM_ATTEMPTS = Family(
     "loopline_upstream_attempts_total",
     "counter",
-    "Requests of turns that upstreams answered; a second one of a turn replaces a dead connection.",
+    "Requests of turns, those that failed too; a second one of a turn replaces a dead connection.",
     {"endpoint": _ENDPOINT},
 )
 UPSTREAM_SENT = Family(

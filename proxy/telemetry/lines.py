@@ -92,6 +92,7 @@ class PassedLine(Line):
     method: str
     path: str
     request_id: str | UnsetType
+    trace_id: str | UnsetType
     client: str | UnsetType
     endpoint: str | UnsetType
     outcome: str
@@ -182,6 +183,7 @@ def passed_line(record: PassedRecord, timestamp: str) -> PassedLine:
         record.method,
         record.path[:128],
         record.request_id[:128] or UNSET,
+        record.trace_id or UNSET,
         record.client or UNSET,
         record.endpoint or UNSET,
         record.outcome,

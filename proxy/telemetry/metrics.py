@@ -269,7 +269,7 @@ class Metrics(NoObserver):
             spaces = (record.tokens_out or record.events_out) - 1
             if spaces > 0 and record.upstream_end_s is not None:
                 same.interval.later((record.upstream_end_s - record.first_output_s) / spaces)
-        if record.trace_id:
+        if record.sampled:
             self._remember(record, same, duration_s)
 
     def _remember(self, record: TurnRecord, same: _Same, duration_s: float) -> None:

@@ -60,8 +60,9 @@ class TurnRecord:
     tools. `model_known` says that `upstream_model` is one that the upstream or the settings name. `forked`: it
     continues another response than its lane's latest.
 
-    `trace_id` (32 hex digits) joins log, trace and exemplars, empty for none; `traceparent` and `tracestate` are what
-    its client said of it, if that was valid. `watch` is whoever wants to know of each attempt.
+    `trace_id` (32 hex digits) joins log, trace and exemplars, empty for none, and `sampled` says that the trace is sent
+    somewhere; `traceparent` and `tracestate` are what its client said of it, if that was valid. `watch` is whoever
+    wants to know of each attempt.
     """
 
     response: str
@@ -92,6 +93,7 @@ class TurnRecord:
     tokens_cached: int = 0
     tokens_out: int = 0
     trace_id: str = ""
+    sampled: bool = False
     model_known: bool = False
     answers_calls: bool = False
     forked: bool = False
@@ -199,6 +201,7 @@ class SessionRecord:
     close_code: int | None = None
     reason: str = ""
     trace_id: str = ""
+    sampled: bool = False
     traceparent: str = ""
     tracestate: str = ""
     ended_s: float | None = None
@@ -209,7 +212,7 @@ class PassedRecord:
     """One request that was passed on as it came. Times are monotonic seconds, sizes bytes of bodies.
 
     `outcome` is `passed`, `refused` (nothing was sent), `failed` (the upstream's fault) or `cancelled`; `status` what
-    the client was answered, 0 for nothing. `path` has no query.
+    the client was answered, 0 for nothing. `path` has no query. What is said of its trace is as in `TurnRecord`.
     """
 
     method: str
@@ -223,6 +226,11 @@ class PassedRecord:
     error: str = ""
     bytes_in: int = 0
     bytes_out: int = 0
+    trace_id: str = ""
+    sampled: bool = False
+    traceparent: str = ""
+    tracestate: str = ""
+    watch: AttemptWatch | None = None
     ended_s: float | None = None
 
 
@@ -238,6 +246,10 @@ class Observer(Protocol):
     def turn_started(self, record: TurnRecord) -> None: ...
 
     def turn_ended(self, record: TurnRecord) -> None: ...
+
+    def passing(self, record: PassedRecord) -> None:
+        """A request is about to be passed on."""
+        ...
 
     def passed(self, record: PassedRecord) -> None: ...
 
@@ -265,6 +277,9 @@ class NoObserver:
         pass
 
     def turn_ended(self, record: TurnRecord) -> None:
+        pass
+
+    def passing(self, record: PassedRecord) -> None:
         pass
 
     def passed(self, record: PassedRecord) -> None:
@@ -341,6 +356,10 @@ class Observers:
             self.settle()
         elif len(ended) == 1 and self._soon is not None:
             self._soon(self.settle)
+
+    def passing(self, record: PassedRecord) -> None:
+        for observer in self.observers:
+            observer.passing(record)
 
     def passed(self, record: PassedRecord) -> None:
         self.settle()

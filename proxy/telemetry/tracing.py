@@ -1,8 +1,9 @@
-"""Traces: an observer that makes spans of sessions, turns and attempts, and hands them to OpenTelemetry's exporter.
+"""Traces: an observer that makes spans of sessions, turns, requests that are passed on, and attempts.
 
-The only file that imports OpenTelemetry, and imported only where tracing is on (`proxy/wiring.py`). While a turn runs
-there are only its ids; its spans are made at its end, from its record. Attributes are those of the GenAI and HTTP
-conventions where these have one, else ours (`loopline.`); content, headers and addresses of clients are in none.
+It hands them to OpenTelemetry's exporter. The only file that imports OpenTelemetry, and imported only where tracing is
+on (`proxy/wiring.py`). While a turn runs there are only its ids; its spans are made at its end, from its record.
+Attributes are those of the GenAI and HTTP conventions where these have one, else ours (`loopline.`); content, headers
+and addresses of clients are in none.
 Source: OpenTelemetry semantic conventions for GenAI 0.1 (client inference), HTTP 1.44 (client spans).
 """
 
@@ -15,7 +16,6 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from urllib.parse import urlsplit
 
 import structlog
 from opentelemetry.context import Context
@@ -40,58 +40,29 @@ from opentelemetry.trace import (
 from proxy import __version__
 from proxy.errors import kind_of
 from proxy.settings import BadSetting, Settings
-from proxy.settings import Endpoint as EndpointSettings
-from proxy.telemetry.observer import NoObserver, SessionRecord, Stages, TurnRecord
+from proxy.telemetry.observer import NoObserver, PassedRecord, SessionRecord, TurnRecord
+from proxy.telemetry.span_attributes import (
+    Server,
+    Value,
+    cut,
+    known_method,
+    named,
+    of_passed,
+    of_session,
+    of_turn,
+    server_of,
+)
 
 # How long the end of the process waits for what is still to be sent, and how seldom a collector's failure is told.
 _FLUSH_S = 5.0
 _QUIET_S = 60.0
 _PATH = "/v1/traces"
 _LOGGERS = ("opentelemetry.exporter", "opentelemetry.sdk")
-_MAX_TEXT = 128
 
 _UNSAMPLED, _SAMPLED = TraceFlags(0), TraceFlags(TraceFlags.SAMPLED)
 _NO_CONTEXT = Context()
 _UNSET, _ERROR = Status(), Status(StatusCode.ERROR)
-_FAILED = frozenset({"failed", "refused"})
 _SCOPE = InstrumentationScope("loopline", __version__)
-# What the conventions call who serves; for whoever speaks its API without being named they want `openai`.
-_PROVIDERS = {"xai": "x_ai", "auto": "openai", "generic": "openai", "simulated": "openai"}
-
-# Attribute → field of a record; absent where that is empty or 0. Texts are cut: clients choose some of them.
-_TURN_TEXTS = (
-    ("gen_ai.request.model", "model"),
-    ("gen_ai.response.model", "upstream_model"),
-    ("gen_ai.request.previous_response.id", "parent"),
-    ("session.id", "session"),
-    ("loopline.dialect", "dialect"),
-)
-_TURN_NUMBERS = (
-    ("gen_ai.usage.input_tokens", "tokens_in"),
-    ("gen_ai.usage.cache_read.input_tokens", "tokens_cached"),
-    ("gen_ai.usage.output_tokens", "tokens_out"),
-    ("loopline.bytes_in", "bytes_in"),
-    ("loopline.bytes_upstream", "bytes_upstream"),
-)
-_SESSION_NUMBERS = (
-    ("loopline.turns", "turns"),
-    ("loopline.errors", "errors"),
-    ("loopline.bytes_in", "bytes_in"),
-    ("loopline.bytes_out", "bytes_out"),
-    ("loopline.close_code", "close_code"),
-)
-
-_STAGES = tuple(f"loopline.stage.{name}_s" for name in Stages._fields)
-
-_Value = str | int | float | bool
-
-
-@dataclass(frozen=True, slots=True)
-class Server:
-    """Where an endpoint is, as attributes of spans: those of a turn and those of an attempt."""
-
-    turn: Mapping[str, _Value]
-    attempt: Mapping[str, _Value]
 
 
 @dataclass(slots=True)
@@ -119,6 +90,7 @@ class _Trace:
     offset_ns: int
     session: _Trace | None = None
     attempts: list[_Attempt] = field(default_factory=list)
+    _links: tuple[Link, ...] = ()
 
     def begun(self) -> Sequence[tuple[str, str]]:
         attempt = _Attempt(_span_id(), time.monotonic())
@@ -138,6 +110,12 @@ class _Trace:
         flags = _SAMPLED if self.sampled else _UNSAMPLED
         state = TraceState.from_header([self.state]) if self.state else None
         return SpanContext(int(self.trace, 16), span_id, False, flags, state)
+
+    def links(self) -> tuple[Link, ...]:
+        """To its own span, for those that belong to it; made once."""
+        if not self._links:
+            self._links = (Link(self.context(self.span_id)),)
+        return self._links
 
     def at_ns(self, at_s: float) -> int:
         """A moment of the monotonic clock in nanoseconds since 1970."""
@@ -180,39 +158,48 @@ class Tracing(NoObserver):
         trace = self._sessions.pop(record.id, None)
         if trace is None or not trace.sampled:
             return
-        attributes: dict[str, _Value] = {"session.id": record.id, **_numbers(record, _SESSION_NUMBERS)}
-        if record.reason:
-            attributes["error.type"] = record.reason
-        status = _ERROR if record.reason else _UNSET
+        attributes = of_session(record)
         ended_s = record.opened_s if record.ended_s is None else record.ended_s
-        self._end(trace, "session", attributes, status, (record.opened_s, ended_s))
+        self._end(trace, "session", attributes, (record.opened_s, ended_s))
 
     def turn_started(self, record: TurnRecord) -> None:
         trace = record.watch = self._begin(record.traceparent, record.tracestate)
         trace.session = self._sessions.get(record.session)
-        record.trace_id = trace.trace
+        record.trace_id, record.sampled = trace.trace, trace.sampled
 
     def turn_ended(self, record: TurnRecord) -> None:
         trace = record.watch
         if not isinstance(trace, _Trace) or not trace.sampled or record.ended_s is None:
             return
         server = self._servers.get(record.endpoint)
-        failed = record.outcome in _FAILED
-        attributes = _turn_attributes(record)
+        attributes = of_turn(record)
         if server is not None:
             attributes |= server.turn
-            self._end_attempts(record, trace, server)
-        if failed:
-            attributes["error.type"] = record.error
+            last_s = record.ended_s if record.upstream_end_s is None else record.upstream_end_s
+            self._end_attempts(trace, server, "POST", last_s, record.error)
         events = []
         if record.first_output_s is not None:
             events.append(Event("first_token", None, trace.at_ns(record.first_output_s)))
             if record.sent_s is not None:
                 attributes["gen_ai.response.time_to_first_chunk"] = record.first_output_s - record.sent_s
         # The names of spans must be few: a model that only a client knows is not in one.
-        name = f"chat {_cut(record.upstream_model)}" if record.model_known else "chat"
+        name = f"chat {cut(record.upstream_model)}" if record.model_known else "chat"
         times = record.received_s, record.ended_s
-        self._end(trace, name, attributes, _ERROR if failed else _UNSET, times, events)
+        self._end(trace, name, attributes, times, events)
+
+    def passing(self, record: PassedRecord) -> None:
+        trace = record.watch = self._begin(record.traceparent, record.tracestate)
+        record.trace_id, record.sampled = trace.trace, trace.sampled
+
+    def passed(self, record: PassedRecord) -> None:
+        trace, server = record.watch, self._servers.get(record.endpoint)
+        if not isinstance(trace, _Trace) or not trace.sampled or record.ended_s is None:
+            return
+        attributes, method = of_passed(record), known_method(record.method)
+        if server is not None:
+            self._end_attempts(trace, server, method, record.ended_s, record.error)
+        # The names of spans must be few: a path is not in one.
+        self._end(trace, named(method), attributes, (record.received_s, record.ended_s))
 
     # --- Spans -------------------------------------------------------------------------------------------------------
 
@@ -234,12 +221,10 @@ class Tracing(NoObserver):
         self,
         trace: _Trace,
         name: str,
-        attributes: Mapping[str, _Value],
-        status: Status,
+        attributes: Mapping[str, Value],
         times: tuple[float, float],
         events: Sequence[Event] = (),
     ) -> None:
-        session = trace.session
         self._send(
             ReadableSpan(
                 name=name,
@@ -248,35 +233,34 @@ class Tracing(NoObserver):
                 resource=self._resource,
                 attributes=attributes,
                 events=events,
-                links=(Link(session.context(session.span_id)),) if session is not None else (),
+                links=() if trace.session is None else trace.session.links(),
                 kind=SpanKind.SERVER,
-                status=status,
+                status=_ERROR if "error.type" in attributes else _UNSET,
                 start_time=trace.at_ns(times[0]),
                 end_time=trace.at_ns(times[1]),
                 instrumentation_scope=_SCOPE,
             )
         )
 
-    def _end_attempts(self, record: TurnRecord, trace: _Trace, server: Server) -> None:
-        assert record.ended_s is not None
+    def _end_attempts(self, trace: _Trace, server: Server, method: str, last_s: float, failure: str) -> None:
+        """`last_s` is when the last of them ended, `failure` the kind of what ended all."""
         parent = trace.context(trace.span_id)
-        last_s = record.ended_s if record.upstream_end_s is None else record.upstream_end_s
         for number, attempt in enumerate(trace.attempts):
-            attributes = dict(server.attempt)
+            attributes: dict[str, Value] = {"http.request.method": method, **server.attempt}
             if attempt.status:
                 attributes["http.response.status_code"] = attempt.status
             if number:
                 attributes["http.request.resend_count"] = number
             error = attempt.error
-            if not error and attempt.status != 200 and attempt.status:
+            if not error and attempt.status and not 200 <= attempt.status < 400:
                 error = str(attempt.status)
-            elif not error and record.error.startswith("upstream"):
-                error = record.error  # it failed in the middle of its answer
+            elif not error and failure.startswith("upstream"):
+                error = failure  # it failed in the middle of its answer
             if error:
                 attributes["error.type"] = error
             self._send(
                 ReadableSpan(
-                    name="POST",
+                    name=named(method),
                     context=trace.context(attempt.span_id),
                     parent=parent,
                     resource=self._resource,
@@ -291,36 +275,6 @@ class Tracing(NoObserver):
 
     def _send(self, span: ReadableSpan) -> None:
         self._processor.on_end(span)
-
-
-def _turn_attributes(record: TurnRecord) -> dict[str, _Value]:
-    attributes: dict[str, _Value] = {
-        "gen_ai.operation.name": "chat",
-        "gen_ai.response.id": record.response,
-        "loopline.transport": record.transport,
-        "loopline.outcome": record.outcome,
-        **_numbers(record, _TURN_NUMBERS),
-    }
-    for name, member in _TURN_TEXTS:
-        if value := getattr(record, member):
-            attributes[name] = _cut(value)
-    for stage, took_s in zip(_STAGES, record.stages(), strict=True):
-        if took_s:
-            attributes[stage] = took_s
-    if record.warm_up:
-        attributes["loopline.warm_up"] = True
-    elif record.sent_s is not None:
-        attributes["gen_ai.request.stream"] = True
-    return attributes
-
-
-def _numbers(record: TurnRecord | SessionRecord, table: Sequence[tuple[str, str]]) -> dict[str, _Value]:
-    return {name: value for name, member in table if (value := getattr(record, member))}
-
-
-def _cut(text: str) -> str:
-    """A text that a client may have chosen: bounded, and one that can be encoded, or a whole batch would be lost."""
-    return text[:_MAX_TEXT].encode(errors="replace").decode()
 
 
 def _span_id() -> int:
@@ -340,7 +294,7 @@ def open_tracing(settings: Settings, headers: Mapping[str, str]) -> Tracing:
     try:
         exporter = OTLPSpanExporter(endpoint=_traces_url(tracing.endpoint), headers=headers)
         provider = TracerProvider(sampler=ratio, resource=_resource(tracing.service_name), shutdown_on_exit=False)
-        servers = {endpoint.name: _server(endpoint) for endpoint in settings.endpoints}
+        servers = {endpoint.name: server_of(endpoint) for endpoint in settings.endpoints}
         return Tracing(exporter, provider.sampler, provider.resource, servers)
     except (ValueError, RuntimeError, OSError) as error:
         raise BadSetting(f"tracing: OpenTelemetry refuses one of its variables (OTEL_*): {error}") from error
@@ -350,23 +304,25 @@ def _traces_url(url: str) -> str | None:
     return None if not url else url if url.endswith(_PATH) else url + _PATH
 
 
+class _Resource(Resource):
+    """Whose spans these are. OpenTelemetry asks for its hash with each span, and would write it as JSON for that."""
+
+    def __init__(self, made: Resource) -> None:
+        super().__init__(made.attributes, made.schema_url)
+        self._hash = super().__hash__()
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or super().__eq__(other)
+
+
 def _resource(name: str) -> Resource:
     resource = Resource.create({SERVICE_VERSION: __version__})
     if name or str(resource.attributes[SERVICE_NAME]).startswith("unknown_service"):
         resource = resource.merge(Resource({SERVICE_NAME: name or "loopline"}))
-    return resource
-
-
-def _server(endpoint: EndpointSettings) -> Server:
-    parts = urlsplit(endpoint.url)
-    where: dict[str, _Value] = {
-        "server.address": parts.hostname or "",
-        "server.port": parts.port or (443 if parts.scheme == "https" else 80),
-    }
-    known = endpoint.profile.isidentifier()  # else it is the path of a file
-    provider = _PROVIDERS.get(endpoint.profile, endpoint.profile) if known else "openai"
-    turn = {"gen_ai.provider.name": provider, "loopline.endpoint": endpoint.name, **where}
-    return Server(turn, {"http.request.method": "POST", **where})
+    return _Resource(resource)
 
 
 class _Failures(logging.Handler):

@@ -67,6 +67,8 @@ class AiohttpClient:
     async def _send(self, request: HttpRequest, reused: SimpleNamespace) -> aiohttp.ClientResponse:
         watch = request.watch
         told = () if watch is None else watch.begun()
+        if request.times is not None:
+            request.times.attempts += 1
         try:
             async with asyncio.timeout(request.first_byte_s):
                 answer = await self._session.request(

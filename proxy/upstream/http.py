@@ -79,12 +79,14 @@ class Http1Client:
             raise LooplineError(
                 Kind.UPSTREAM_UNREACHABLE, f"The upstream could not be asked: {error}.", cause=kind_of(error)
             ) from error
-        watch, end = request.watch, length_line(request.method, body_bytes)
+        watch, times, end = request.watch, request.times, length_line(request.method, body_bytes)
         now = asyncio.get_running_loop().time()
         connection = self._pool.take(origin, now)
         if connection is None:
             return await self._send_fresh(origin, head, end, request, body_bytes), 1
         told = b"" if watch is None else header_lines(watch.begun())
+        if times is not None:
+            times.attempts += 1
         try:
             await connection.ask(head + told + end, request, body_bytes, now)
         except LooplineError as error:
@@ -111,6 +113,8 @@ class Http1Client:
         self, origin: Origin, head: bytes, end: bytes, request: HttpRequest, body_bytes: int
     ) -> Connection:
         told = b"" if request.watch is None else header_lines(request.watch.begun())
+        if request.times is not None:
+            request.times.attempts += 1
         began_s = asyncio.get_running_loop().time()
         limit_s = min(self._connect_s, request.first_byte_s)
         try:

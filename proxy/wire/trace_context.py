@@ -40,3 +40,8 @@ def read_tracestate(text: str) -> str:
 def trace_of(traceparent: str) -> str:
     """The trace's id, 32 hex digits, of a `traceparent` that was read here."""
     return traceparent[3:35]
+
+
+def is_sampled(traceparent: str) -> bool:
+    """Does whoever began the trace keep it? Of a `traceparent` that was read here."""
+    return traceparent.endswith("1")

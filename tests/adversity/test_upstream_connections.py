@@ -53,6 +53,16 @@ async def test_a_fresh_connection_that_dies_is_not_tried_again() -> None:
         second = await client.turn("hello")
         assert first.error["status"] == second.error["status"] == 502
         assert upstream.posts == 3
+        assert [turn.attempts for turn in house.watcher.turns] == [2, 1], "those that failed count, too"
+
+
+@pytest.mark.parametrize("by_proxy", [False, True])
+async def test_an_attempt_that_reached_nobody_is_one(by_proxy: bool, unused_tcp_port: int) -> None:
+    gone = f"http://127.0.0.1:{unused_tcp_port}"
+    more = {"endpoints[0].proxy": gone} if by_proxy else {}
+    async with house_before(f"{gone}/v1", "chat", more) as house, house.connect() as client:
+        assert (await client.turn("hello")).error["status"] == 502
+        assert [turn.attempts for turn in house.watcher.turns] == [1]
 
 
 async def test_a_turn_that_had_begun_is_never_sent_again() -> None:

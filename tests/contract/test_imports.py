@@ -43,6 +43,7 @@ LEVELS = {
     "proxy.telemetry.lines": 2,
     "proxy.telemetry.lag": 2,
     "proxy.telemetry.recent": 2,
+    "proxy.telemetry.span_attributes": 2,
     "proxy.telemetry.writer": 1,
     "proxy.telemetry.families": 2,
     "proxy.telemetry.exposition": 2,

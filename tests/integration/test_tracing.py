@@ -17,9 +17,10 @@ import structlog
 from proxy.app import Loopline
 from proxy.settings import BadSetting, Settings, load
 from proxy.telemetry import tracing
-from tests.house import BEARER, House, open_house, settings_for
+from tests.house import BEARER, House, house_before, open_house, settings_for
 from tests.otlp_receiver import Received, Receiver, otlp_receiver
 from tests.program import environment
+from tests.recording_upstream import Answer, Exchange, recording_upstream
 from tests.wire_client import function, tool_output, user
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -236,6 +237,74 @@ def settings_with_environment(url: str, dialect: str, extra: Mapping[str, object
     """As `settings_for`, with the variable that holds headers."""
     flags = {"server.port": 0, "endpoints[0].url": url, "endpoints[0].dialect": dialect, "models.default": "simulated"}
     return load(None, {**flags, **extra}, {"COLLECTOR": "x-one=setting"})
+
+
+# --- What is passed on -----------------------------------------------------------------------------------------------
+
+
+def answers(status: bytes) -> Answer:
+    """An upstream that answers everything so."""
+
+    async def answer(exchange: Exchange) -> None:
+        await exchange.read()
+        if status:
+            exchange.writer.write(b"HTTP/1.1 " + status + b"\r\nContent-Length: 2\r\n\r\n{}")
+        else:
+            exchange.writer.close()
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "failed"),
+    [(b"200 OK", None, False), (b"404 Not Found", None, False), (b"500 No", "500", True),
+     (b"", "upstream_closed", True)],
+)  # fmt: skip
+async def test_what_is_passed_on_makes_a_span_and_its_upstream_is_told(
+    status: bytes, error: str | None, failed: bool, receiver: Receiver, log: io.BytesIO
+) -> None:
+    headers = {**BEARER, "traceparent": traceparent(OF_POST), "tracestate": STATE}
+    settings = {"tracing.enabled": True, "tracing.endpoint": receiver.url}
+    async with recording_upstream(answers(status)) as upstream:
+        async with house_before(upstream.url, "chat", settings) as house:
+            url = f"{house.url}/embeddings?secret=sk-very-secret"
+            async with house.http.post(url, json={"input": "the user's words"}, headers=headers) as response:
+                assert response.status == (int(status[:3]) if status else 502)
+            [record] = house.watcher.passed_on
+        said = upstream.exchanges[-1].request
+    [span] = [each for each in receiver.named("POST") if each.parent == PARENT]
+    [attempt] = receiver.below(span)
+    assert record.trace_id == span.trace == attempt.trace == OF_POST
+    assert said.values(b"traceparent") == [attempt.traceparent.encode()]
+    assert said.values(b"tracestate") == [STATE.encode()]
+    assert (span.raw.kind, attempt.raw.kind) == (span.raw.SPAN_KIND_SERVER, span.raw.SPAN_KIND_CLIENT)
+    assert span.attributes["url.path"] == "/v1/embeddings"
+    assert span.attributes.get("http.response.status_code") == response.status
+    assert (span.attributes.get("error.type"), span.failed) == (error, failed)
+    assert attempt.failed == (status != b"200 OK")
+    assert [line["trace_id"] for line in written(log) if line["event"] == "passed"] == [OF_POST]
+    for secret in SECRETS:
+        assert secret.encode() not in receiver.bodies, secret
+
+
+async def test_what_is_passed_on_keeps_its_headers_where_nothing_is_traced() -> None:
+    headers = {**BEARER, "traceparent": traceparent(OF_POST), "tracestate": STATE}
+    async with recording_upstream(answers(b"200 OK")) as upstream, house_before(upstream.url, "chat") as house:
+        async with house.http.get(f"{house.url}/files", headers=headers) as response:
+            assert response.status == 200
+        assert house.watcher.passed_on[0].watch is None
+        assert upstream.exchanges[-1].request.values(b"traceparent") == [traceparent(OF_POST).encode()]
+
+
+async def test_only_traces_that_are_kept_stand_beside_histograms(receiver: Receiver) -> None:
+    async with traced(receiver) as house:
+        for trace, flags in ((OF_SOCKET, "00"), (OF_TURN, "01")):
+            headers = {**BEARER, "traceparent": traceparent(trace, flags)}
+            async with house.post({"input": "[[say 1]]"}, headers=headers) as response:
+                await response.read()
+            text = house.server.metrics.render("application/openmetrics-text")[0].decode()
+            assert (OF_TURN in text) == (trace == OF_TURN)
+            assert OF_SOCKET not in text
 
 
 # --- In the background -----------------------------------------------------------------------------------------------

@@ -242,7 +242,8 @@ def test_times_are_in_their_buckets_although_nobody_asks() -> None:
 
 def test_whoever_accepts_open_metrics_gets_traces() -> None:
     metrics = Metrics("1")
-    metrics.turn_ended(turn(trace_id="0af7651916cd43dd8448eb211c80319c"))
+    metrics.turn_ended(turn(trace_id="0af7651916cd43dd8448eb211c80319c", sampled=True))
+    metrics.turn_ended(turn(trace_id="bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"))  # which nobody keeps
     metrics.turn_ended(turn())
     text, kind = metrics.render("application/openmetrics-text;version=1.0.0,text/plain;q=0.5")
     assert kind.startswith("application/openmetrics-text")

@@ -14,7 +14,8 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
 from proxy.settings import Endpoint
 from proxy.telemetry.observer import SessionRecord, TurnRecord
-from proxy.telemetry.tracing import Tracing, _server, _traces_url
+from proxy.telemetry.span_attributes import server_of
+from proxy.telemetry.tracing import Tracing, _traces_url
 
 
 class Kept(SpanExporter):
@@ -45,7 +46,7 @@ def kept() -> Kept:
 async def tracing(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Tracing]:
     monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "64")
     monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "8")
-    tracing = Tracing(kept, ALWAYS_ON, Resource.create(), {"default": _server(Endpoint())})
+    tracing = Tracing(kept, ALWAYS_ON, Resource.create(), {"default": server_of(Endpoint())})
     yield tracing
     await tracing.aclose()
 
@@ -121,6 +122,6 @@ def test_where_traces_go(given: str, url: str | None) -> None:
     [("auto", "openai"), ("xai", "x_ai"), ("vllm", "vllm"), ("./mine.toml", "openai"), ("generic", "openai")],
 )
 def test_who_serves(profile: str, provider: str) -> None:
-    server = _server(Endpoint(url="https://gpu.example/v1", profile=profile))
+    server = server_of(Endpoint(url="https://gpu.example/v1", profile=profile))
     assert server.turn["gen_ai.provider.name"] == provider
     assert (server.turn["server.address"], server.attempt["server.port"]) == ("gpu.example", 443)
