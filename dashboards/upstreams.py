@@ -56,7 +56,7 @@ def health() -> Row:
             ),
             Panel(
                 "How many requests does each endpoint get?",
-                "Requests of turns a second that were answered. More than one a turn means that kept connections were "
+                "Requests of turns a second, those that failed too. More than one a turn means that kept connections were "
                 "found dead.",
                 "reqps",
                 (Query(rate("loopline_upstream_attempts_total", "endpoint", ENDPOINT), "{{endpoint}}"),),

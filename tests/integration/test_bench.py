@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -17,6 +18,8 @@ from proxy.tools import simulate
 from proxy.tools.bench.answers import Wanted
 from proxy.tools.bench.contestants import DELTAS, RESEND, Contestant
 from proxy.tools.bench.meter import Meter
+from proxy.tools.bench.plan import Plan, quick
+from proxy.tools.bench.scenes.observability import OFF, ON, TRACED
 from proxy.tools.bench.servers import own_upstream
 from proxy.tools.bench.turns import BenchError, Fields, prompt
 from tests.program import ROOT, Program, environment, free_port, loopline
@@ -56,6 +59,26 @@ async def test_a_quick_run_measures_both_ways_and_its_counts_add_up(tmp_path: Pa
     assert html.read_text().count("<svg") == (2 if LINUX else 1)
 
 
+async def test_observability_is_measured_against_the_same_server_without_it(tmp_path: Path) -> None:
+    html = tmp_path / "bench.html"
+    program, told = await _bench("--quick", "--scenes", "observability", "--html", str(html), folder=tmp_path)
+    assert program.err.count("Traceback") == 0
+    rows = {row["case"]: row for row in _rows(told)}
+    assert list(rows) == [OFF, ON, TRACED], "and nothing of the full resend"
+    plan = quick(Plan())
+    for case, row in rows.items():
+        assert not row["failure"]
+        assert row["turns"] == plan.observed_starts * plan.observed_rounds * plan.observed_turns
+        assert (row["figures"]["cpu_turn_s"] is not None) == LINUX
+        if LINUX and case != OFF:
+            rounds = row["series"]["more_cpu"]
+            assert len(rounds) == plan.observed_starts * plan.observed_rounds
+            assert row["figures"]["more_cpu"] == median(rounds)
+    assert rows[OFF]["figures"]["more_cpu"] is None
+    assert "more than off" in program.out
+    assert html.read_text().count("<svg") == LINUX
+
+
 def _rows(told: dict[str, object]) -> Sequence[dict[str, Any]]:
     rows = told["rows"]
     assert isinstance(rows, list)
@@ -80,7 +103,7 @@ async def test_an_interrupted_run_tells_what_it_has_and_leaves_no_process(number
 async def test_every_scene_runs_on_an_upstream_of_the_users() -> None:
     """A server that answers in its own words: no scene counts on the bench's own upstream."""
     async with await simulate.start(simulate.Options(model="theirs")) as upstream:
-        scenes = "chain,deep,stream,many,idle,agent-loop"
+        scenes = "chain,deep,stream,many,idle,agent-loop,observability"
         arguments = ("--scenes", scenes, "--upstream", upstream.url, "--quick", "--rtt-ms", "2", "--sockets", "4")
         async with loopline("bench", *arguments) as program:
             assert await program.ended(50) == 0, program.out + program.err

@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from proxy.settings import load
 from proxy.tools.bench import page, plots
 from proxy.tools.bench.answers import STAMP, Wanted, answer, renamed, wanted, whole, whole_stream
 from proxy.tools.bench.cli import bench
@@ -19,7 +20,8 @@ from proxy.tools.bench.document import to_json
 from proxy.tools.bench.options import Options, Other
 from proxy.tools.bench.plan import SCENES, TURNS, Loop, Plan, on_a_real_engine, quick
 from proxy.tools.bench.rows import FIGURES, SHOWN, Report, Row, per, ratio, row
-from proxy.tools.bench.scenes import RUNS, WAYS
+from proxy.tools.bench.scenes import OURS, RUNS, WAYS
+from proxy.tools.bench.scenes.observability import OFF, ON, TRACED, compared, variants
 from proxy.tools.bench.scenes.rates import spread
 from proxy.tools.bench.table import CAVEAT, render
 from proxy.tools.bench.turns import BenchError, Fields, Turn, history, message, prompt, result
@@ -135,6 +137,7 @@ def test_a_failure_is_told_in_one_line(body: bytes, words: str) -> None:
 
 def test_every_scene_has_its_columns_its_count_and_its_run() -> None:
     assert set(SCENES) == set(SHOWN) == set(RUNS) == set(WAYS) == set(TURNS)
+    assert set(SCENES) > OURS
     for shown in SHOWN.values():
         assert shown.main in shown.columns
         assert set(shown.columns) <= set(FIGURES)
@@ -164,6 +167,8 @@ def test_another_server_that_cannot_be_read_is_refused(text: str) -> None:
 def test_what_excludes_each_other_is_refused() -> None:
     with pytest.raises(ValueError, match="leave one of them out"):
         Options(target=Other("a", "http://h"), upstream="http://u")
+    with pytest.raises(ValueError, match="leave out --target"):
+        Options(target=Other("a", "http://h"), scenes=("observability",))
     with pytest.raises(ValueError, match="chain, deep"):
         Options(scenes=("nothing",))
 
@@ -202,12 +207,29 @@ def test_what_is_added_between_tokens_is_measured_against_their_departure() -> N
     assert told["tokens_per_s"] == pytest.approx(2 / 0.004)
 
 
+def test_each_round_is_set_against_the_same_round_of_the_other() -> None:
+    assert compared([2.0, 3.0, 1.0], [1.0, 2.0, 0.0]) == pytest.approx([1.0, 0.5])
+    assert compared([], []) == []
+
+
+def test_observability_off_is_what_the_documents_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    cases = dict(variants("http://127.0.0.1:1/v1"))
+    settings = {case: load(None, {}, {"LOOPLINE_ENDPOINT_URL": "http://h/v1", **more}) for case, more in cases.items()}
+    assert list(cases) == [OFF, ON, TRACED]
+    assert (settings[OFF].metrics.enabled, settings[OFF].log.level) == (False, "warning")
+    assert settings[ON] == load(None, {}, {"LOOPLINE_ENDPOINT_URL": "http://h/v1"})
+    assert settings[TRACED].tracing.endpoint == "http://127.0.0.1:1"
+    assert settings[TRACED].metrics.enabled
+    assert list(dict(variants(""))) == [OFF, ON], "an engine of the user's is sent no traces"
+
+
 # --------------------------------------------------------------------------------------------------------------- report
 
 
 def _report() -> Report:
     loop = {"total_s": 2.0, "client_s": 0.2, "link_s": 1.0, "proxy_s": 0.1, "upstream_s": 0.7}
     series = {"link_s": [0.5, 0.5], "proxy_s": [0.05, 0.05], "upstream_s": [0.3, 0.4]}
+    rounds = {"more_cpu": [0.03, 0.04, 0.06]}
     rows = [
         Row("chain", "40 turns", "a", {"p50_last_s": 0.002}, 40, 400, series={"turn_p50_s": [0.001, 0.002]}),
         Row("chain", "40 turns", "b <i>", {"p50_last_s": 0.003, "cpu_turn_s": None}, 40, 400),
@@ -215,6 +237,8 @@ def _report() -> Report:
         Row("deep", "4 MB", "a", {"p50_s": 0.02, "cpu_turn_s": 0.01}),
         Row("stream", "100 deltas, batched", "a", {"cpu_event_s": 7e-6}),
         Row("agent-loop", "2 calls", "a", loop, series=series),
+        Row("observability", OFF, "a", {"cpu_turn_s": 0.001, "more_cpu": None}),
+        Row("observability", ON, "a", {"cpu_turn_s": 0.00104, "more_cpu": 0.04}, series=rounds),
         Row("agent-loop", "", "b <i>", failure="the server closed the WebSocket"),
     ]
     return Report("2026-11-30 05:00 UTC", {"cpus": 2}, {"scenes": "chain"}, ["a", "b <i>"], rows)
@@ -223,6 +247,7 @@ def _report() -> Report:
 def test_the_table_says_figures_ratios_failures_and_what_they_are_worth() -> None:
     text = render(_report())
     assert re.search(r"40 turns +b <i> +3\.00 ms +n/a +1\.50", text)
+    assert re.search(r"metrics, log, status +a +1\.04 ms +4\.0 %", text)
     assert "b <i>: failed: the server closed the WebSocket" in text
     assert text.endswith(CAVEAT)
     assert "Interrupted" in render(replace(_report(), interrupted=True))
@@ -231,7 +256,8 @@ def test_the_table_says_figures_ratios_failures_and_what_they_are_worth() -> Non
 def test_the_json_has_every_row_in_base_units() -> None:
     document = json.loads(to_json(_report()))
     assert document["schema"] == 1
-    assert len(document["rows"]) == 7
+    assert len(document["rows"]) == 9
+    assert document["rows"][7]["series"] == {"more_cpu": [0.03, 0.04, 0.06]}
     assert document["rows"][0]["figures"] == {"p50_last_s": 0.002}
     assert document["rows"][1]["figures"]["cpu_turn_s"] is None
     assert document["scenes"]["chain"] == {"title": SHOWN["chain"].title, "main": "p50_last_s", "less_is_better": True}
@@ -256,7 +282,9 @@ def test_the_page_needs_nothing_else_and_has_its_plots() -> None:
     parsed.feed(text)
     assert parsed.loads == []
     assert not re.search(r"https?:|url\(|@import|<script|<link", text)
-    assert parsed.tags.count("svg") == 6  # chain, deep: time and CPU, stream, the loop whole and turn by turn
+    assert (
+        parsed.tags.count("svg") == 7
+    )  # chain, deep: time and CPU, stream, the loop whole and turn by turn, observability
     assert "prefers-color-scheme:dark" in text
     assert "b &lt;i&gt;" in text
     assert "b <i>" not in text
