@@ -56,8 +56,8 @@ def health() -> Row:
             ),
             Panel(
                 "How many requests does each endpoint get?",
-                "Requests of turns a second, those that failed too. More than one a turn means that kept connections were "
-                "found dead.",
+                "Requests of turns a second, those that failed too. More than one a turn means that kept connections "
+                "were found dead.",
                 "reqps",
                 (Query(rate("loopline_upstream_attempts_total", "endpoint", ENDPOINT), "{{endpoint}}"),),
                 width=8,

@@ -51,7 +51,7 @@ from proxy.wire.client_events import Limits as RequestLimits
 from proxy.wiring import load_keys, make_services, make_tracing, passthrough_rules, quota
 
 _LOOK_AGAIN_S = 1.0
-_GATHER_S = 0.05  # how long turns that ended wait to be counted and logged together with others
+_GATHER_S = 0.1  # how long turns that ended wait to be counted and logged together with others
 _BACKLOG = (
     4096  # connections not taken yet: clients come back all at once after a restart; the system may bound it lower
 )

@@ -126,7 +126,7 @@ def turn_line(record: TurnRecord, timestamp: str, level: str) -> TurnLine:
         record.dialect or UNSET,
         record.outcome,
         record.error or UNSET,
-        record.cause[:300] or UNSET,
+        record.cause[:300] if record.cause else UNSET,
         record.warm_up or UNSET,
         record.attempts,
         record.items_in,

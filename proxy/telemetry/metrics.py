@@ -187,7 +187,7 @@ class Metrics(NoObserver):
 
     def _count(self, record: TurnRecord) -> None:
         same = self._kept(record)
-        same.ended.get(record.outcome, same.ended["failed"]).value += 1
+        (same.ended.get(record.outcome) or same.ended["failed"]).value += 1
         same.bytes_in.value += record.bytes_in
         same.bytes_out.value += record.bytes_out
         if record.forked:

@@ -8,8 +8,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import BinaryIO
 
-# How long lines gather before they are written: each waking of the thread costs the event loop a switch.
-_GATHER_S = 0.05
+# How long lines gather before they are written: each waking of the thread costs a tenth of a millisecond.
+_GATHER_S = 0.2
 _BATCH_LINES = 1000
 # How long the end of the process waits for lines still to be written.
 _FLUSH_S = 1.0
@@ -18,7 +18,7 @@ _FLUSH_S = 1.0
 class Writer:
     """Writes lines in a thread: whoever reads our stderr slowly must not hold up a turn.
 
-    Lines gather for 50 ms, or until there are many, or one is urgent; their order stays. What does not fit into the
+    Lines gather for 0.2 s, or until there are many, or one is urgent; their order stays. What does not fit into the
     bounded queue is dropped, and how much is said once there is room again. At the end of the process, and at an
     exception that ends it, what is left is written.
     """

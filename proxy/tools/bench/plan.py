@@ -61,8 +61,8 @@ class Plan:
     rate_streams: tuple[int, ...] = (1, 10, 20, 40, 60, 80, 120, 160)
     rate_s: float = 2.0
     observed_starts: int = 3
-    observed_rounds: int = 25
-    observed_turns: int = 20
+    observed_rounds: int = 15
+    observed_turns: int = 40
     loop: Loop = field(default_factory=Loop)
     answer_tokens: int = 0
 
