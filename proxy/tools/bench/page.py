@@ -138,7 +138,7 @@ def _rates(rows: Sequence[Row], colours: dict[str, int]) -> Iterator[tuple[str, 
     points: dict[str, list[tuple[float, float]]] = {}
     for row in rows:
         value = row.figures.get("lag_p99_s")
-        if value is not None:
+        if value is not None and row.case.endswith("streams"):
             points.setdefault(row.contestant, []).append((float(row.case.split()[0]), value))
     drawn = [Line(name, at, colours[name]) for name, at in points.items()]
     yield lines(drawn, "streams", "behind", _ms, log=True), "How far the slowest 1 % of tokens are behind the upstream"

@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import shlex
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import cast
 
 import msgspec
 import pytest
 
-from proxy.tools.bench import page, plots
+from proxy.tools.bench import page, plots, running
 from proxy.tools.bench.answers import STAMP, Wanted, answer, renamed, wanted, whole, whole_stream
 from proxy.tools.bench.cli import bench
+from proxy.tools.bench.contestants import DELTAS, Contestant
 from proxy.tools.bench.document import to_json
+from proxy.tools.bench.meter import Meter
 from proxy.tools.bench.options import Options, Other
 from proxy.tools.bench.plan import SCENES, TURNS, Loop, Plan, on_a_real_engine, quick
-from proxy.tools.bench.rows import FIGURES, SHOWN, Report, Row, per, ratio, row
+from proxy.tools.bench.progress import Quiet
+from proxy.tools.bench.rows import FIGURES, SHOWN, Report, Row, merged, per, ratio, row
 from proxy.tools.bench.scenes import RUNS, WAYS
 from proxy.tools.bench.scenes.rates import spread
 from proxy.tools.bench.table import CAVEAT, render
 from proxy.tools.bench.turns import BenchError, Fields, Turn, history, message, prompt, result
+from proxy.tools.bench.upstream import Paced
 from proxy.tools.bench.websocket import Address, create, reason
 from proxy.wire.sse import SseDecoder
 
@@ -76,6 +83,36 @@ def test_answers_have_ids_of_their_own_which_stamps_leave_alone() -> None:
     stamped = answer("responses", 2, 1, 0).named(1)
     assert [delta.count(STAMP) for delta in stamped.deltas] == [1, 1]
     assert STAMP not in stamped.head
+
+
+class _Writes:
+    """A transport that keeps each write by itself."""
+
+    def __init__(self) -> None:
+        self.seen: list[bytes] = []
+
+    def write(self, data: bytes) -> None:
+        self.seen.append(data)
+
+    def is_closing(self) -> bool:
+        return False
+
+
+@pytest.mark.parametrize("gap_us", [1000, 250])
+def test_a_paced_answer_writes_each_token_by_itself_when_it_is_due(gap_us: int) -> None:
+    now, writes = 5.0, _Writes()
+    asked = Wanted(deltas=4, gap_us=gap_us, burst=1, ttft_ms=10)
+    paced = Paced(cast(asyncio.Transport, writes), asked, answer("chat", 4, 0, 0), lambda: now)
+    assert paced.is_fine == (gap_us < 1000)
+    assert not paced.write()
+    assert writes.seen == []
+    now += 0.010 + 1.5 * gap_us / 1e6
+    assert not paced.write()
+    assert len(writes.seen) == 1 + 2  # what begins it, and what was due at 0 and 1 gaps
+    now += 2 * gap_us / 1e6
+    assert paced.write()
+    assert len(writes.seen) == 1 + 4 + 1
+    assert [piece.count(b'"content":"t') for piece in writes.seen] == [0, 1, 1, 1, 1, 0]
 
 
 def _events(stream: bytes) -> list[bytes]:
@@ -181,6 +218,46 @@ def test_a_row_counts_what_its_turns_counted() -> None:
     assert made.figures == {"p50_s": 1.0, "up_per_turn_bytes": 100, "down_per_turn_bytes": 1000}
 
 
+def test_rounds_are_put_together_by_median_and_percentiles_by_all_that_was_measured() -> None:
+    rounds = [
+        row("many", "c", "a", [_turn(t) for t in took_s], {"p50_s": took_s, "p99_s": took_s}, cpu_turn_s=cpu_s)
+        for took_s, cpu_s in (([1.0, 2.0], 0.1), ([1.0, 9.0], 0.7), ([1.0, 1.0], 0.2))
+    ]
+    rounds[1] = replace(rounds[1], note="saturated")
+    whole = merged([replace(each, series={"s": [float(n), 1.0]}) for n, each in enumerate(rounds)])
+    assert whole.figures["cpu_turn_s"] == 0.2  # one bad moment falls out
+    assert (whole.figures["p50_s"], whole.figures["p99_s"]) == (1.0, 9.0)
+    assert (whole.turns, whole.events, whole.bytes_up) == (6, 18, 600)
+    assert (whole.series, whole.note, whole.samples) == ({"s": [1.0, 1.0]}, "", {})
+    assert merged([Row("many", "c", "a", {"cpu_turn_s": None})]).figures == {"cpu_turn_s": None}
+
+
+async def test_contestants_take_turns_in_rounds_and_who_fails_plays_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    played: list[str] = []
+
+    async def scene(who: Contestant, plan: Plan, step: Callable[[int], None]) -> AsyncIterator[Row]:
+        played.append(who.name)
+        if who.name == "c":
+            raise BenchError("it closed")
+        yield row("chain", "1 turn", who.name, [_turn(1)], cpu_turn_s=float(len(played)))
+
+    monkeypatch.setitem(running.RUNS, "chain", scene)
+    plans = {
+        "a": Plan(rounds={"chain": 3}),
+        "b": Plan(rounds={"chain": 3}),
+        "c": Plan(rounds={"chain": 3}),
+        "d": Plan(),
+    }
+    players = [(Contestant(name, "", DELTAS, Meter(), Fields("m")), plan) for name, plan in plans.items()]
+    report = Report("", {}, {})
+    await running.play("chain", players, report, Quiet())
+    assert played == ["a", "b", "c", "d", "b", "a", "a", "b"]
+    told = {each.contestant: each for each in report.rows}
+    assert list(told) == ["a", "b", "c", "d"]
+    assert [told[name].figures["cpu_turn_s"] for name in ("a", "b", "d")] == [6, 5, 4]
+    assert (told["a"].turns, told["d"].turns, told["c"].failure) == (3, 1, "it closed")
+
+
 def test_what_the_system_does_not_say_stays_unsaid() -> None:
     assert per(None, 3) is None
     assert per(6.0, 3) == 2.0
@@ -193,13 +270,14 @@ def test_what_is_added_between_tokens_is_measured_against_their_departure() -> N
     left = [5_000_000_000, 5_001_000_000, 5_003_000_000]
     came = [5.010, 5.011, 5.014]  # in time, in time, 1 ms late
     tokens = [(at, b'{"delta":"%019d"}' % stamp) for at, stamp in zip(came, left, strict=True)]
-    told = spread([_turn(1, tokens=tokens)])
+    left_per_s, came_per_s, samples = spread([_turn(1, tokens=tokens)])
+    told = row("rates", "", "a", [_turn(1)], samples).figures
     assert told["lag_p50_s"] == pytest.approx(0.010)
     assert told["lag_p99_s"] == pytest.approx(0.011)
     assert told["added_p50_s"] == pytest.approx(0.0, abs=1e-9)
     assert told["added_p99_s"] == pytest.approx(0.001)
-    assert told["upstream_tokens_per_s"] == pytest.approx(2 / 0.003)
-    assert told["tokens_per_s"] == pytest.approx(2 / 0.004)
+    assert left_per_s == pytest.approx(2 / 0.003)
+    assert came_per_s == pytest.approx(2 / 0.004)
 
 
 # --------------------------------------------------------------------------------------------------------------- report

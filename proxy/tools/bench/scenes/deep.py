@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from proxy.tools.bench.answers import Wanted
 from proxy.tools.bench.contestants import Contestant, Lane, Stopwatch
 from proxy.tools.bench.plan import MB, Plan
-from proxy.tools.bench.rows import Row, p, per, row
+from proxy.tools.bench.rows import Row, per, row, took
 from proxy.tools.bench.turns import Item, Turn, history, prompt
 
 _SHORT = 200
@@ -40,6 +40,6 @@ async def _more(
         turns.append(await lane.turn(short))
         step(1)
     return row(
-        "deep", case, who.name, turns,
-        p50_s=p(turns, 50), p99_s=p(turns, 99), cpu_turn_s=per(watch.cpu_s(), len(turns)), full_turn_s=first.took_s,
+        "deep", case, who.name, turns, dict.fromkeys(("p50_s", "p99_s"), took(turns)),
+        cpu_turn_s=per(watch.cpu_s(), len(turns)), full_turn_s=first.took_s,
     )  # fmt: skip
