@@ -82,7 +82,7 @@ def quick(plan: Plan) -> Plan:
     return replace(
         plan,
         warm_up=3,
-        rounds=dict.fromkeys(plan.rounds, 2),
+        rounds={scene: min(2, rounds) for scene, rounds in plan.rounds.items()},
         chain_turns=min(10, plan.chain_turns),
         chain_repeats=1,
         deep_bytes=plan.deep_bytes[:2],
@@ -144,3 +144,5 @@ TURNS: Mapping[str, Callable[[Plan], int]] = {
     "agent-loop": lambda plan: plan.loop.tool_calls + 1,
 }
 SCENES = tuple(TURNS)
+# A socket's memory counts in a process that had none before, and an agent loop takes as long as many rounds.
+IN_ROUNDS = tuple(scene for scene in SCENES if scene not in ("idle", "agent-loop"))

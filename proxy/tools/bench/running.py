@@ -42,9 +42,11 @@ async def ground(options: Options, folder: Path) -> AsyncIterator[Sequence[Conte
             name = f"{LOOPLINE}, {dialect}" if len(options.dialects) > 1 else LOOPLINE
             front = Endpoint(url, dialect, fields.model, options.api_key_env, faithful=options.own_upstream)
             running = await stack.enter_async_context(loopline(folder, front, f"loopline-{dialect}"))
-            again = partial(_again, folder, front)
+            restart = partial(again, folder, front)
             contestants.append(
-                Contestant(name, running.url, DELTAS, Meter((running.pid,)), fields, _KEY, upstream=url, restart=again)
+                Contestant(
+                    name, running.url, DELTAS, Meter((running.pid,)), fields, _KEY, upstream=url, restart=restart
+                )
             )
         contestants += _others(options.versus, fields)
         contestants.append(Contestant(DIRECT, url, RESEND, Meter(), fields, key, _direct_dialect(options)))
@@ -52,7 +54,7 @@ async def ground(options: Options, folder: Path) -> AsyncIterator[Sequence[Conte
 
 
 @asynccontextmanager
-async def _again(folder: Path, front: Endpoint, upstream: str) -> AsyncIterator[str]:
+async def again(folder: Path, front: Endpoint, upstream: str) -> AsyncIterator[str]:
     """The same Loopline once more, in front of what leads to the same upstream."""
     async with loopline(folder, front._replace(url=upstream), "loopline-again") as running:
         yield running.url

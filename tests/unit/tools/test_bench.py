@@ -11,6 +11,7 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import cast
+from xml.etree import ElementTree
 
 import msgspec
 import pytest
@@ -20,6 +21,7 @@ from proxy.tools.bench.answers import STAMP, Wanted, answer, renamed, wanted, wh
 from proxy.tools.bench.cli import bench
 from proxy.tools.bench.contestants import DELTAS, Contestant
 from proxy.tools.bench.document import to_json
+from proxy.tools.bench.drawings import everything
 from proxy.tools.bench.meter import Meter
 from proxy.tools.bench.options import Options, Other
 from proxy.tools.bench.plan import SCENES, TURNS, Loop, Plan, on_a_real_engine, quick
@@ -241,7 +243,7 @@ async def test_contestants_take_turns_in_rounds_and_who_fails_plays_no_more(monk
             raise BenchError("it closed")
         yield row("chain", "1 turn", who.name, [_turn(1)], cpu_turn_s=float(len(played)))
 
-    monkeypatch.setitem(running.RUNS, "chain", scene)
+    monkeypatch.setitem(RUNS, "chain", scene)
     plans = {
         "a": Plan(rounds={"chain": 3}),
         "b": Plan(rounds={"chain": 3}),
@@ -343,16 +345,37 @@ def test_the_page_needs_nothing_else_and_has_its_plots() -> None:
 
 def test_a_plot_places_its_points_and_bars_by_their_values() -> None:
     drawn = plots.lines([plots.Line("a", [(1, 0.0), (3, 4.0), (2, 2.0)], 0)], "x", "y", str, log=False)
-    [points] = re.findall(r'points="([^"]*)"', drawn)
+    assert drawn is not None
+    [points] = re.findall(r'points="([^"]*)"', drawn.body)
     xs, ys = zip(*[map(float, point.split(",")) for point in points.split()], strict=True)
     assert xs[1] - xs[0] == pytest.approx(xs[2] - xs[1], abs=0.2)
     assert ys[0] - ys[1] == pytest.approx(ys[1] - ys[2], abs=0.2)
     assert ys[0] > ys[2]  # upwards is more
-    widths = [float(width) for width in re.findall(r'<rect[^>]* width="([\d.]+)"', plots.bars(
-        [plots.Bar("a", [(1.0, 0), (2.0, 1)], ""), plots.Bar("b", [(1.5, 0)], "")], "bars"))]  # fmt: skip
+    barred = plots.bars([plots.Bar("a", [(1.0, 0), (2.0, 1)], ""), plots.Bar("b", [(1.5, 0)], "")], "bars")
+    assert barred is not None
+    widths = [float(width) for width in re.findall(r'<rect[^>]* width="([\d.]+)"', barred.body)]
     assert widths[1] == pytest.approx(2 * widths[0], abs=2)
     assert widths[2] == pytest.approx(1.5 * widths[0], abs=2)
-    assert plots.lines([], "x", "y", str, log=True) == plots.bars([], "bars") == ""
+    assert plots.lines([], "x", "y", str, log=True) is plots.bars([], "bars") is None
+
+
+def test_a_picture_stands_alone_whoever_shows_it() -> None:
+    made = list(everything(_report()))
+    assert [drawing.name for drawing in made] == [
+        "chain", "deep-history-time", "deep-history-cpu", "stream", "agent-loop", "agent-loop-1",
+    ]  # fmt: skip
+    for drawing in made:
+        text = drawing.plot.picture("What <it> shows")
+        root = ElementTree.fromstring(text)
+        assert root.tag == "{http://www.w3.org/2000/svg}svg"
+        assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)|url\(|@import|<script|var\(", text)
+        classes = {name for each in root.iter() for name in each.get("class", "").split()}
+        assert "back" in classes  # a ground of its own, so that a dark page shows it as a light one does
+        style = "".join(each.text or "" for each in root.iter("{http://www.w3.org/2000/svg}style"))
+        assert all(f".{name}" in style for name in classes - {"value"})
+        words = [each.text for each in root.iter("{http://www.w3.org/2000/svg}text")]
+        assert words[0] == "What <it> shows"
+        assert {name for name, _ in drawing.plot.legend} <= set(words)
 
 
 # ------------------------------------------------------------------------------------------------------------- document
