@@ -26,6 +26,7 @@ from proxy.tools.bench import answers
 from proxy.tools.bench.command import machine, more_files, now, until_told
 from proxy.tools.bench.contestants import DELTAS, Contestant
 from proxy.tools.bench.document import to_json
+from proxy.tools.bench.drawings import colours, drawings
 from proxy.tools.bench.meter import Meter
 from proxy.tools.bench.options import Options
 from proxy.tools.bench.plan import MB, Plan, quick
@@ -206,6 +207,16 @@ async def _run(servers: Sequence[Server], plan: Plan, scenes: Sequence[str], fol
             await measure(group, upstream.url, folder, plan, scenes, to)
 
 
+def pictures(report: Report) -> Iterator[tuple[str, str]]:
+    """Files for the document: CPU of a turn against depth and history, with their names."""
+    slow = {server.name for server in SERVERS if server.is_slow}  # beside them the others would be one line
+    shown = replace(report, contestants=[name for name in report.contestants if name not in slow])
+    rows = [row for row in report.rows if row.scene == "deep" and row.contestant in shown.contestants]
+    for drawing in drawings("deep", rows, colours(shown)):
+        if drawing.name.endswith("-cpu"):
+            yield f"bench-{drawing.name}.svg", drawing.plot.picture(f"{drawing.caption}, {report.started}")
+
+
 def _chosen(names: str) -> Iterator[Server]:
     wanted = [name.strip().lower() for name in names.split(",")]
     yield from (server for server in SERVERS if any(name in server.name.lower() for name in wanted))
@@ -240,6 +251,8 @@ def main() -> int:
         print(table)
     else:
         given.document.write_text(between(given.document.read_text(), table))
+        for name, picture in pictures(report):
+            (given.document.parent / "images" / name).write_text(picture)
     return 130 if report.interrupted else 0
 
 

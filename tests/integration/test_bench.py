@@ -169,6 +169,21 @@ async def test_the_meter_counts_a_process_and_its_children() -> None:
     assert Meter().cpu_s() is None
 
 
+async def test_the_agent_loop_is_told_by_each_way_of_sending() -> None:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.bench.loop", "--quick", "-"),
+        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        cwd=ROOT, env=environment(),
+    )  # fmt: skip
+    out, err = await process.communicate()
+    assert process.returncode == 0, err.decode()
+    told = out.decode()
+    assert "Failed" not in told
+    assert told.count("| upstream, ms |") == 2
+    [sent, *_] = [line for line in told.splitlines() if line.startswith("| sent up, kB |")]
+    assert "(−7" in sent  # of the history, every turn sends a part instead of all
+
+
 async def test_the_floors_and_loopline_stand_side_by_side_in_one_table(tmp_path: Path) -> None:
     """Peers from a package index are left out: a test must not need one."""
     file = tmp_path / "peers.json"
@@ -188,5 +203,7 @@ async def test_the_floors_and_loopline_stand_side_by_side_in_one_table(tmp_path:
     rows = _rows(json.loads(file.read_text()))
     events = {row["contestant"]: row["events"] for row in rows if row["case"] == "100 deltas, batched"}
     # The chat floor ends a part without an event of its own.
-    assert events["bare relay, chat"] == events["Loopline, chat"] - 4
-    assert events["bare relay, responses"] == events["Loopline, responses"] == 4 * (FIRST_EVENTS + 100 + LAST_EVENTS)
+    rounds, turns = 2, 4
+    assert events["bare relay, chat"] == events["Loopline, chat"] - rounds * turns
+    both = events["bare relay, responses"], events["Loopline, responses"]
+    assert both == (rounds * turns * (FIRST_EVENTS + 100 + LAST_EVENTS),) * 2

@@ -10,7 +10,7 @@ from .rows import FIGURES, SHOWN, UNITS, Report, Row, ratio
 
 CAVEAT = """\
 Compare within this run: each × is the ratio to the first contestant in the same case. Times are those of this machine
-at this moment; CPU is the server's own, from the operating system, and hardly moves with other load."""
+at this moment; CPU is the server's own, from the operating system, and moves less with other load."""
 MISSING = "n/a"
 
 
