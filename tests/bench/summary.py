@@ -144,7 +144,7 @@ def _cell(rows: Sequence[Row], floor: Sequence[Row], column: Column, is_floor: b
     if is_floor or not base:
         return own
     ratios = [v / b if v is not None and b is not None and b > 0 else None for v, b in zip(values, base, strict=True)]
-    return f"{own} ({_joined(ratios, lambda ratio: f'{ratio:.1f}')})"
+    return f"{own} ({_joined(ratios, lambda ratio: f'{ratio:,.1f}' if ratio < 100 else f'{ratio:,.0f}')})"
 
 
 def _joined(values: Sequence[float | None], shown: Callable[[float], str]) -> str:
