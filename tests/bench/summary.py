@@ -75,7 +75,11 @@ def markdown(report: Report) -> str:
     for floor, names in groups.items():
         lines += [*_table(report, floor, names), ""]
     lines += [f"{note.rstrip('.')}." for note in report.notes]
-    failed = [f"{row.contestant}, {row.scene}: {row.failure}" for row in report.rows if row.failure]
+    failed = [
+        f"{row.contestant}, {row.scene}{' ' * bool(row.case)}{row.case}: {row.failure}"
+        for row in report.rows
+        if row.failure
+    ]
     lines += [f"Failed: {'; '.join(failed)}."] if failed else []
     return "\n".join(lines).strip()
 
@@ -116,9 +120,12 @@ def _kept_up(servers: Sequence[Sequence[Row]]) -> list[str]:
 def _most(rows: Sequence[Row]) -> str:
     if not rows:
         return ""
-    kept = max((int(row.case.split()[0]) for row in rows if not row.note), default=0)
-    first = next((row for row in rows if row.note), None)
-    return f"{kept}" if first is None else f"{kept}; {first.case.split()[0]} no more ({first.note})"
+    kept = 0
+    for streams, note in sorted((int(row.case.split()[0]), row.note) for row in rows):
+        if note:
+            return f"{kept}; {streams} no more ({note})"
+        kept = streams
+    return f"{kept}"
 
 
 def _line(column: Column, cells: Sequence[str]) -> str:

@@ -147,7 +147,10 @@ async def test_a_server_that_speaks_no_websocket_is_a_plain_failure(tmp_path: Pa
 
 @pytest.mark.skipif(not LINUX, reason="only Linux tells CPU time by thread")
 async def test_the_meter_counts_a_process_and_its_children() -> None:
-    script = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'print(sum(range(3_000_000))); input()'])"
+    script = (  # a thread that has ended counts too
+        "import subprocess, sys, threading; t = threading.Thread(target=lambda: sum(range(3_000_000))); t.start(); "
+        "t.join(); subprocess.run([sys.executable, '-c', 'print(sum(range(3_000_000))); input()'])"
+    )
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", script), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
     )

@@ -8,7 +8,7 @@ from html import escape
 from .drawings import by_case, colours, drawings
 from .plots import COLOURS, LIGHT
 from .rows import FIGURES, SHOWN, Report, Row, ratio
-from .table import CAVEAT, cell, heading
+from .table import CAVEAT, cell, failure, heading
 
 _STYLE = """
 :root{color-scheme:light dark;--back:#fff;--fore:#1c2024;--dim:#667;--rule:#d9dde3;--head:#f3f5f8;@LIGHT}
@@ -77,7 +77,7 @@ def _table(rows: Sequence[Row], baseline: str) -> str:
         )
         last = row.case
     failed = "".join(
-        f'<p class="fail">{escape(row.contestant)}: failed: {escape(row.failure)}</p>' for row in rows if row.failure
+        f'<p class="fail">{escape(f"{row.contestant}: {failure(row)}")}</p>' for row in rows if row.failure
     )
     return f'<div class="scroll"><table>{"".join(lines)}</table></div>{failed}'
 

@@ -188,8 +188,12 @@ def merged(rounds: Sequence[Row]) -> Row:
     """One case, measured several times, as one row without samples.
 
     Percentiles are those of all rounds together. Of what a round has as one figure (CPU, memory, rates) the median
-    counts: a moment in which the machine did something else falls out. Counts are sums.
+    counts: a moment in which the machine did something else falls out. Counts are sums. A round that failed stands for
+    all.
     """
+    for row in rounds:
+        if row.failure:
+            return row
     names = dict.fromkeys(name for row in rounds for name in row.figures)
     notes = [row.note for row in rounds]
     return replace(

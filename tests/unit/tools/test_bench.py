@@ -6,7 +6,8 @@ import asyncio
 import json
 import re
 import shlex
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -30,7 +31,7 @@ from proxy.tools.bench.rows import FIGURES, SHOWN, Report, Row, merged, per, rat
 from proxy.tools.bench.scenes import RUNS, WAYS
 from proxy.tools.bench.scenes.rates import spread
 from proxy.tools.bench.table import CAVEAT, render
-from proxy.tools.bench.turns import BenchError, Fields, Turn, history, message, prompt, result
+from proxy.tools.bench.turns import BenchError, Fields, Item, Turn, history, message, prompt, result
 from proxy.tools.bench.upstream import Paced
 from proxy.tools.bench.websocket import Address, create, reason
 from proxy.wire.sse import SseDecoder
@@ -232,6 +233,32 @@ def test_rounds_are_put_together_by_median_and_percentiles_by_all_that_was_measu
     assert (whole.turns, whole.events, whole.bytes_up) == (6, 18, 600)
     assert (whole.series, whole.note, whole.samples) == ({"s": [1.0, 1.0]}, "", {})
     assert merged([Row("many", "c", "a", {"cpu_turn_s": None})]).figures == {"cpu_turn_s": None}
+
+
+async def test_a_history_that_a_server_does_not_take_fails_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    class OnlySmall:
+        """A conversation with a server that takes no message above 100 kB."""
+
+        connect_s = 0.0
+
+        async def turn(self, new: Sequence[Item], *, watch: bool = False) -> Turn:
+            if sum(len(item.responses) for item in new) > 100_000:
+                raise BenchError("too large")
+            return _turn(1)
+
+    @asynccontextmanager
+    async def lane(self: Contestant) -> AsyncIterator[OnlySmall]:
+        yield OnlySmall()
+
+    monkeypatch.setattr(Contestant, "lane", lane)
+    who = Contestant("a", "", DELTAS, Meter(), Fields("m"))
+    plan = Plan(deep_bytes=(10_000, 1_000_000), depths=(3,), deep_turns=2, rounds={"deep": 2})
+    report = Report("", {}, {}, ["a"])
+    await running.play("deep", [(who, plan)], report, Quiet())
+    told = {each.case: (each.turns, each.failure) for each in report.rows}
+    assert told == {"0.01 MB": (4, ""), "1 MB": (0, "too large"), "3 turns deep": (4, "")}
+    assert "a: failed (1 MB): too large" in render(report)
+    assert "a: failed (1 MB): too large" in page.render(report)
 
 
 async def test_contestants_take_turns_in_rounds_and_who_fails_plays_no_more(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,6 +33,7 @@ def test_where_a_server_saturates_is_told_by_its_streams() -> None:
         Row("rates", "40 streams", "bare relay", {"lag_p99_s": 0.01}),
         Row("rates", "1 streams", "Loopline", {"lag_p99_s": 0.003}),
         Row("rates", "40 streams", "Loopline", {"lag_p99_s": 0.5}, note="saturated"),
+        Row("rates", "80 streams", "Loopline", {"lag_p99_s": 0.5}),  # of a better round
     ]
     table = markdown(Report("today", {}, {}, ["bare relay", "Loopline"], rows)).splitlines()
     assert "| streams of 1,000 tokens/s kept up with | 40 | 1; 40 no more (saturated) |" in table
