@@ -44,8 +44,7 @@ PLAN = Plan(
     deep_bytes=(MB // 100, MB, 4 * MB, 16 * MB),
     deep_turns=10,
     rate_streams=(1, 10, 40, 80, 120, 160),
-    rate_s=1.0,
-    rounds={"chain": 5, "deep": 3, "stream": 5, "many": 3, "rates": 3},
+    rounds={"chain": 5, "deep": 3, "stream": 5, "many": 3, "rates": 2},
 )
 BUILD = ROOT / "build" / "bench"
 SCENES = ("idle", "chain", "deep", "stream", "many", "rates")

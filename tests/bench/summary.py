@@ -89,7 +89,7 @@ def _conditions(report: Report) -> str:
     return (
         f"`make bench-peers`, {report.started}: {machine.get('cpus')} cores ({machine.get('cpu')}), Python "
         f"{machine.get('python')}, Loopline {machine.get('loopline')}. The servers of a dialect run at once over one "
-        "upstream and are played in turn, in three to five rounds (one of LiteLLM): CPU and rates are the median over "
+        "upstream and are played in turn, in two to five rounds (one of LiteLLM): CPU and rates are the median over "
         "rounds, percentiles those of all of them. Loopline is complete: metrics, a log line a turn, limits, every "
         "check. In brackets: how many times the bare relay of the same dialect. Ratios within this run count; absolute "
         "times are this machine's at that moment."

@@ -299,14 +299,18 @@ def test_what_is_added_between_tokens_is_measured_against_their_departure() -> N
     left = [5_000_000_000, 5_001_000_000, 5_003_000_000]
     came = [5.010, 5.011, 5.014]  # in time, in time, 1 ms late
     tokens = [(at, b'{"delta":"%019d"}' % stamp) for at, stamp in zip(came, left, strict=True)]
-    left_per_s, came_per_s, samples = spread([_turn(1, tokens=tokens)])
+    left_per_s, came_per_s, samples = spread([_turn(1, tokens=tokens)], 1000)
     told = row("rates", "", "a", [_turn(1)], samples).figures
     assert told["lag_p50_s"] == pytest.approx(0.010)
     assert told["lag_p99_s"] == pytest.approx(0.011)
     assert told["added_p50_s"] == pytest.approx(0.0, abs=1e-9)
     assert told["added_p99_s"] == pytest.approx(0.001)
     assert left_per_s == pytest.approx(2 / 0.003)
-    assert came_per_s == pytest.approx(2 / 0.004)
+    assert came_per_s == pytest.approx(2 / 0.014)  # from where the first one left
+    at_once = [(5.5, event) for _, event in tokens]
+    left_per_s, came_per_s, _ = spread([_turn(1, tokens=tokens), _turn(1, tokens=at_once)], 100)
+    assert left_per_s == 2 * 100  # no faster than it should
+    assert came_per_s == pytest.approx(100 + 2 / 0.5)
 
 
 # --------------------------------------------------------------------------------------------------------------- report

@@ -54,7 +54,7 @@ async def _case(
     watch, own_s = Stopwatch(who.meter), time.process_time()
     await together(stream() for _ in range(streams))
     cpu_s, wall_s = watch.cpu_s(), watch.wall_s()
-    left_per_s, came_per_s, samples = spread(turns)
+    left_per_s, came_per_s, samples = spread(turns, 1_000_000 / gap_us)
     made = row(
         "rates", case, who.name, turns, samples,
         upstream_tokens_per_s=left_per_s, tokens_per_s=came_per_s,
@@ -66,8 +66,12 @@ async def _case(
     return replace(made, note="upstream saturated" if left_per_s < wanted else "saturated" * (came_per_s < wanted))
 
 
-def spread(turns: Sequence[Turn]) -> tuple[float, float, dict[str, Sequence[float]]]:
-    """How tokens left and came: the rate of all streams together at which they did, and delays in seconds."""
+def spread(turns: Sequence[Turn], per_s: float) -> tuple[float, float, dict[str, Sequence[float]]]:
+    """How tokens left and came: the rate of all streams together at which they did, and delays in seconds.
+
+    No stream counts for more than its `per_s`: one that was held up and then comes at once has not kept up the better.
+    For the same reason a stream's tokens come from the moment on at which the first one left.
+    """
     lags, added = array("d"), array("d")  # of a long run there are millions
     left_per_s = came_per_s = 0.0
     for turn in turns:
@@ -76,6 +80,7 @@ def spread(turns: Sequence[Turn]) -> tuple[float, float, dict[str, Sequence[floa
         added.extend(
             (came - came_before) - (left - left_before) for (came_before, left_before), (came, left) in pairwise(pairs)
         )
-        came_per_s += (len(pairs) - 1) / (pairs[-1][0] - pairs[0][0])
-        left_per_s += (len(pairs) - 1) / (pairs[-1][1] - pairs[0][1])
+        steps, (last_came, last_left), first_left = len(pairs) - 1, pairs[-1], pairs[0][1]
+        came_per_s += steps / max(last_came - first_left, steps / per_s)
+        left_per_s += steps / max(last_left - first_left, steps / per_s)
     return left_per_s, came_per_s, {"lag_p50_s": lags, "lag_p99_s": lags, "added_p50_s": added, "added_p99_s": added}
