@@ -150,12 +150,19 @@ def _cell(rows: Sequence[Row], floor: Sequence[Row], column: Column, is_floor: b
     own = _joined(values, lambda value: f"{value * column.factor:,.{column.decimals}f}")
     if is_floor or not base:
         return own
-    ratios = [v / b if v is not None and b is not None and b > 0 else None for v, b in zip(values, base, strict=True)]
+    pairs = zip(values, base, strict=True)
+    # What is added to a time may be nothing, or less: of that there is no ratio.
+    ratios = [v / b if v is not None and b is not None and min(v, b) > 0 else None for v, b in pairs]
     return f"{own} ({_joined(ratios, lambda ratio: f'{ratio:,.1f}' if ratio < 100 else f'{ratio:,.0f}')})"
 
 
 def _joined(values: Sequence[float | None], shown: Callable[[float], str]) -> str:
-    return " / ".join(MISSING if value is None else shown(value) for value in values)
+    return " / ".join(MISSING if value is None else _unsigned(shown(value)) for value in values)
+
+
+def _unsigned(shown: str) -> str:
+    """Nothing has no sign."""
+    return shown if shown.strip("-0.") else shown.removeprefix("-")
 
 
 def between(document: str, table: str, begin: str = BEGIN, end: str = END) -> str:
