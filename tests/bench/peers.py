@@ -44,6 +44,7 @@ PLAN = Plan(
     deep_bytes=(MB // 100, MB, 4 * MB, 16 * MB),
     deep_turns=10,
     rate_streams=(1, 10, 40, 80, 120, 160),
+    rate_s=1.5,
     rounds={"chain": 5, "deep": 3, "stream": 5, "many": 3, "rates": 2},
 )
 BUILD = ROOT / "build" / "bench"
@@ -147,11 +148,12 @@ def fewer(plan: Plan) -> Plan:
         plan,
         rounds={},
         deep_bytes=tuple(size for size in plan.deep_bytes if size <= 4 * MB),
+        deep_turns=min(5, plan.deep_turns),
         depths=tuple(depth for depth in plan.depths if depth < 1000),
         batched=once,
         one_a_write=once,
-        session_turns=min(3, plan.session_turns),
-        idle_sockets=min(200, plan.idle_sockets),
+        session_turns=min(2, plan.session_turns),
+        idle_sockets=min(100, plan.idle_sockets),
     )
 
 
