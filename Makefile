@@ -102,8 +102,9 @@ budget: $(STAMP) ## Write the budgets anew from what the functions take now: rea
 soak: $(STAMP) ## Clients of every habit for SOAK_MINUTES=30: memory, sockets and tasks come back; build/soak.json
 	@$(BIN)/python -m tests.soak.run $(SOAK_MINUTES)
 
-bench-peers: $(STAMP) ## Other gateways, bare relays and Loopline side by side; writes the table of docs/benchmarks.md
+bench-peers: $(STAMP) ## Other gateways, bare relays and Loopline side by side, and the agent loop; writes docs/benchmarks.md
 	@$(BIN)/python -m tests.bench.peers docs/benchmarks.md $(ARGS)
+	@$(BIN)/python -m tests.bench.loop docs/benchmarks.md
 
 run: $(SERVES) ## Serve in front of a small real model, of UPSTREAM=http://host:8000/v1, or scripted with SIMULATE=1
 	@$(BIN)/loopline serve $(if $(UPSTREAM),--upstream $(UPSTREAM),$(if $(SIMULATE),--simulate,--embedded)) $(ARGS)

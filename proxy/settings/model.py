@@ -162,7 +162,11 @@ class Models(Section):
 
     default: Text = Field("", description="Model of a request that names none, or one that the upstream does not list.")
     aliases: Texts = Field({}, description="Model names (* and ? match) to upstream models; the first match counts.")
-    cache_ttl_s: Wait = Field(300.0, description="What the upstream says about its models is kept this long.")
+    cache_ttl_s: Wait = Field(
+        300.0,
+        description="What the upstream says about its models is kept this long; tools, instructions and settings that "
+        "clients repeat, this long after their last use.",
+    )
 
 
 class Limits(Section):

@@ -1,21 +1,20 @@
 """The terms of a turn: what clients repeat from turn to turn beside their input, parsed once.
 
 Clients send model, instructions, tools and settings again with every create (Codex: some 80 kB). As long as the bytes
-are the same, the same `Terms` stand for them, and what was made of them for an upstream is kept with them. A digest
-finds them; the bytes themselves decide.
+are the same, the same `Terms` stand for them, and what was made of them for an upstream is kept with them, until nobody
+has asked for them for a while. A digest finds them; the bytes themselves decide.
 """
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Mapping
-from operator import attrgetter
 from typing import Any, TypeVar
 
 import xxhash
-from cachetools import LRUCache
 
-from proxy.telemetry.caches import CacheCounts
+from proxy.caching import Bounded, Pool
 from proxy.wire.codec import NULL, Raw
 
 T = TypeVar("T")
@@ -59,30 +58,29 @@ class Terms:
 
 
 class TermsMemo:
-    """Terms already parsed, by tenant and digest, within a byte budget."""
+    """Terms already parsed, by tenant and digest, within a byte budget, for `ttl_s` seconds since their last use."""
 
-    def __init__(self, budget_bytes: int = 64 * 1024 * 1024) -> None:
-        self._kept: LRUCache[tuple[str, bytes], Terms] = LRUCache(budget_bytes, getsizeof=attrgetter("size"))
-        self.counts = CacheCounts()
+    def __init__(
+        self, budget_bytes: int = 64 * 1024 * 1024, ttl_s: float = math.inf, clock: Callable[[], float] = lambda: 0.0
+    ) -> None:
+        self._kept: Bounded[tuple[str, bytes], Terms] = Bounded(Pool(budget_bytes), ttl_s)
+        self._clock = clock
+        self.counts = self._kept.counts
 
     def find(self, tenant: str, members: Mapping[str, Raw], parse: Callable[[Mapping[str, Raw]], Terms]) -> Terms:
         """The terms that these members are; `parse` makes them, from members that pin no message."""
         key = (tenant, xxhash.xxh3_128_digest(b"\0".join([x for pair in members.items() for x in _bytes(pair)])))
-        kept = self._kept.get(key)
+        now = self._clock()
+        kept = self._kept.one(key, now)
         if kept is not None and kept.members == members:
-            self.counts.hits += 1
             return kept
-        self.counts.misses += 1
         terms = parse({name: Raw(bytes(raw)) for name, raw in members.items()})
-        if terms.size <= self._kept.maxsize:
-            before = len(self._kept) + (key not in self._kept)
-            self._kept[key] = terms
-            self.counts.full += before - len(self._kept)
+        self._kept.put(key, terms, terms.size, now)
         return terms
 
     def used_bytes(self) -> int:
         """About what the terms take."""
-        return int(self._kept.currsize)
+        return self._kept.used_bytes()
 
     def __len__(self) -> int:
         return len(self._kept)

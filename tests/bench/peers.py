@@ -2,9 +2,10 @@
 
     python -m tests.bench.peers [--quick] [--only NAME,NAME] [--json FILE] docs/benchmarks.md
 
-Each server is started by itself over one upstream, measured, and stopped before the next. Peers are installed into
-environments of their own under build/bench; one that cannot be installed or started here is named with the reason, and
-the run goes on. The table is written between two markers of the document.
+The servers of one dialect run at the same time over one upstream and are played in turn, in several rounds, so that
+they are compared within one moment; quiet ones cost nothing. Peers are installed into environments of their own under
+build/bench; one that cannot be installed or started here is named with the reason, and the run goes on. The table is
+written between two markers of the document, plots into the folder `images` beside it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -24,9 +26,10 @@ from proxy.tools.bench import answers
 from proxy.tools.bench.command import machine, more_files, now, until_told
 from proxy.tools.bench.contestants import DELTAS, Contestant
 from proxy.tools.bench.document import to_json
+from proxy.tools.bench.drawings import colours, drawings
 from proxy.tools.bench.meter import Meter
 from proxy.tools.bench.options import Options
-from proxy.tools.bench.plan import TURNS, Plan, quick
+from proxy.tools.bench.plan import MB, Plan, quick
 from proxy.tools.bench.progress import Progress, shown
 from proxy.tools.bench.rows import Report
 from proxy.tools.bench.running import play, warm_up
@@ -35,6 +38,15 @@ from proxy.tools.bench.turns import BenchError, Fields
 from tests.bench.summary import between, markdown
 
 ROOT = Path(__file__).parents[2]
+# As many turns as one round of `loopline bench` has, or more, in several rounds.
+PLAN = Plan(
+    chain_repeats=1,
+    deep_bytes=(MB // 100, MB, 4 * MB, 16 * MB),
+    deep_turns=10,
+    rate_streams=(1, 10, 40, 80, 120, 160),
+    rate_s=1.5,
+    rounds={"chain": 5, "deep": 3, "stream": 5, "many": 3, "rates": 2},
+)
 BUILD = ROOT / "build" / "bench"
 SCENES = ("idle", "chain", "deep", "stream", "many", "rates")
 _KEY = "sk-bench"
@@ -134,35 +146,51 @@ def fewer(plan: Plan) -> Plan:
     once = tuple((tokens, min(turns, 5 if tokens < 1000 else 1)) for tokens, turns in plan.batched)
     return replace(
         plan,
-        chain_repeats=min(2, plan.chain_repeats),
+        rounds={},
+        deep_bytes=tuple(size for size in plan.deep_bytes if size <= 4 * MB),
+        deep_turns=min(5, plan.deep_turns),
         depths=tuple(depth for depth in plan.depths if depth < 1000),
         batched=once,
         one_a_write=once,
-        session_turns=min(3, plan.session_turns),
-        idle_sockets=min(200, plan.idle_sockets),
+        session_turns=min(2, plan.session_turns),
+        idle_sockets=min(100, plan.idle_sockets),
     )
 
 
-async def measure(server: Server, upstream: str, folder: Path, plan: Plan, scenes: Sequence[str], to: _To) -> None:
-    """Start one server, run the scenes on it, stop it. Raises BenchError where it does not start or answer."""
+@asynccontextmanager
+async def started(server: Server, upstream: str, folder: Path) -> AsyncIterator[Contestant]:
+    """A server that runs. Raises BenchError where it does not start."""
     own = folder / server.name.replace(" ", "-")
     own.mkdir()
-    fields = Fields(answers.MODEL)
     if server.command is None:
-        endpoint = Endpoint(upstream, server.dialect, answers.MODEL, faithful=True)
-        started = loopline(own, endpoint)
+        start = loopline(own, Endpoint(upstream, server.dialect, answers.MODEL, faithful=True))
     else:
         port = free_port()
         command = server.command(install(server), own, port, upstream)
-        started = process("server", command, own, {"HOME": str(own)}, listening(port), _START_S)
-    async with started as running:
-        who = Contestant(server.name, running.url, DELTAS, Meter((running.pid,)), fields, _KEY)
-        to.report.contestants.append(who.name)
-        to.progress.begin(f"warm-up · {who.name}")
-        await warm_up(who, plan)
+        start = process("server", command, own, {"HOME": str(own)}, listening(port), _START_S)
+    async with start as running:
+        yield Contestant(server.name, running.url, DELTAS, Meter((running.pid,)), Fields(answers.MODEL), _KEY)
+
+
+async def measure(
+    servers: Sequence[Server], upstream: str, folder: Path, plan: Plan, scenes: Sequence[str], to: _To
+) -> None:
+    """Start servers, run the scenes on them in turn, stop them. One that does not start or answer is noted."""
+    async with AsyncExitStack() as stack:
+        players: list[tuple[Contestant, Plan]] = []
+        for server in servers:
+            own = fewer(plan) if server.is_slow else plan
+            to.progress.begin(f"start · {server.name}")
+            try:
+                who = await stack.enter_async_context(started(server, upstream, folder))
+                await warm_up(who, own)
+            except BenchError as error:
+                to.report.notes.append(f"{server.name} was not measured: {' '.join(str(error).split())[:300]}")
+            else:
+                to.report.contestants.append(who.name)
+                players.append((who, own))
         for scene in scenes:
-            to.progress.begin(f"{scene} · {who.name}")
-            await play(scene, who, plan, to.report, to.progress)
+            await play(scene, players, to.report, to.progress)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,12 +203,19 @@ class _To:
 
 async def _run(servers: Sequence[Server], plan: Plan, scenes: Sequence[str], folder: Path, to: _To) -> None:
     async with own_upstream(folder) as upstream:
-        for server in servers:
-            try:
-                own = fewer(plan) if server.is_slow else plan
-                await measure(server, upstream.url, folder, own, scenes, to)
-            except BenchError as error:
-                to.report.notes.append(f"{server.name} was not measured: {' '.join(str(error).split())[:300]}")
+        for dialect in dict.fromkeys(server.dialect for server in servers):
+            group = [server for server in servers if server.dialect == dialect]
+            await measure(group, upstream.url, folder, plan, scenes, to)
+
+
+def pictures(report: Report) -> Iterator[tuple[str, str]]:
+    """Files for the document: CPU of a turn against depth and history, with their names."""
+    slow = {server.name for server in SERVERS if server.is_slow}  # beside them the others would be one line
+    shown = replace(report, contestants=[name for name in report.contestants if name not in slow])
+    rows = [row for row in report.rows if row.scene == "deep" and row.contestant in shown.contestants]
+    for drawing in drawings("deep", rows, colours(shown)):
+        if drawing.name.endswith("-cpu"):
+            yield f"bench-{drawing.name}.svg", drawing.plot.picture(f"{drawing.caption}, {report.started}")
 
 
 def _chosen(names: str) -> Iterator[Server]:
@@ -198,12 +233,13 @@ def main() -> int:
     parser.add_argument("--json", type=Path, default=BUILD / "peers.json", help="where every number goes")
     given = parser.parse_args()
     options = Options(scenes=tuple(given.scenes.split(",")), quick=given.quick)
-    plan = quick(Plan()) if given.quick else Plan()
+    plan = quick(PLAN) if given.quick else PLAN
     servers = list(_chosen(given.only))
     report = Report(now(), machine(), {"command": "make bench-peers", "run": shlex.join(sys.argv[1:])})
     BUILD.mkdir(parents=True, exist_ok=True)
     more_files()
-    turns = len(servers) * sum(TURNS[scene](plan) for scene in options.scenes)
+    plans = [fewer(plan) if server.is_slow else plan for server in servers]
+    turns = sum(each.turns(scene) for each in plans for scene in options.scenes)
     with tempfile.TemporaryDirectory(prefix="loopline-peers-") as folder, shown(turns) as progress:
         try:
             work = _run(servers, plan, options.scenes, Path(folder), _To(report, progress))
@@ -216,6 +252,8 @@ def main() -> int:
         print(table)
     else:
         given.document.write_text(between(given.document.read_text(), table))
+        for name, picture in pictures(report):
+            (given.document.parent / "images" / name).write_text(picture)
     return 130 if report.interrupted else 0
 
 

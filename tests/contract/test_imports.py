@@ -25,7 +25,7 @@ LEVELS = {
     "proxy.wire": 1,
     "proxy.http_client": 1,
     "proxy.files": 1,
-    "proxy.caching": 1,
+    "proxy.caching": 0,
     "proxy.telemetry": 1,  # the package itself: empty
     "proxy.telemetry.caches": 0,
     "proxy.telemetry.observer": 1,
@@ -65,6 +65,7 @@ SIBLINGS = {
     ("proxy.app", "proxy.workers"),
     ("proxy.app", "proxy.wiring"),
     ("proxy.telemetry.observer", "proxy.http_client"),
+    ("proxy.caching", "proxy.telemetry.caches"),
 }
 
 IO_MODULES = {

@@ -170,12 +170,16 @@ async def test_a_server_that_speaks_no_websocket_is_a_plain_failure(tmp_path: Pa
 
 @pytest.mark.skipif(not LINUX, reason="only Linux tells CPU time by thread")
 async def test_the_meter_counts_a_process_and_its_children() -> None:
-    script = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'print(sum(range(3_000_000))); input()'])"
+    work = (  # by a thread that has ended
+        "import threading, time; thread = threading.Thread(target=lambda: sum(range(3_000_000))); thread.start(); "
+        "thread.join(); print(time.process_time()); input()"
+    )
+    script = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {work!r}])"
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", script), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
     )
     assert process.stdout is not None
-    await process.stdout.readline()  # the child has done its sum, and waits
+    said_s = float(await process.stdout.readline())  # the child has done its sum, and waits
     meter = Meter((process.pid,))
     both, rss = meter.cpu_s(), meter.rss_bytes()
     children = [pid for pid in meter._tree() if pid != process.pid]
@@ -184,12 +188,27 @@ async def test_the_meter_counts_a_process_and_its_children() -> None:
     assert len(children) == 1
     assert both is not None
     assert alone is not None
-    assert both > alone > 0
+    assert both > alone >= said_s
     assert rss is not None
     assert rss > 4_000_000
     assert meter.cpu_s() == 0.0  # it has ended
     assert not Meter().available
     assert Meter().cpu_s() is None
+
+
+async def test_the_agent_loop_is_told_by_each_way_of_sending() -> None:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.bench.loop", "--quick", "-"),
+        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        cwd=ROOT, env=environment(),
+    )  # fmt: skip
+    out, err = await process.communicate()
+    assert process.returncode == 0, err.decode()
+    told = out.decode()
+    assert "Failed" not in told
+    assert told.count("| upstream, ms |") == 2
+    [sent, *_] = [line for line in told.splitlines() if line.startswith("| sent up, kB |")]
+    assert "(−7" in sent  # of the history, every turn sends a part instead of all
 
 
 async def test_the_floors_and_loopline_stand_side_by_side_in_one_table(tmp_path: Path) -> None:
@@ -211,5 +230,7 @@ async def test_the_floors_and_loopline_stand_side_by_side_in_one_table(tmp_path:
     rows = _rows(json.loads(file.read_text()))
     events = {row["contestant"]: row["events"] for row in rows if row["case"] == "100 deltas, batched"}
     # The chat floor ends a part without an event of its own.
-    assert events["bare relay, chat"] == events["Loopline, chat"] - 4
-    assert events["bare relay, responses"] == events["Loopline, responses"] == 4 * (FIRST_EVENTS + 100 + LAST_EVENTS)
+    rounds, turns = 2, 4
+    assert events["bare relay, chat"] == events["Loopline, chat"] - rounds * turns
+    both = events["bare relay, responses"], events["Loopline, responses"]
+    assert both == (rounds * turns * (FIRST_EVENTS + 100 + LAST_EVENTS),) * 2

@@ -51,6 +51,11 @@ class Wanted:
         """Whether the whole answer is one write."""
         return not (self.burst or self.ttft_ms or self.stamp)
 
+    @property
+    def is_fine(self) -> bool:
+        """Whether a gap is shorter than a millisecond, the step of an event loop's timers."""
+        return 0 < self.gap_us < 1000
+
 
 _NAMES = frozenset(field.name for field in fields(Wanted))
 

@@ -8,7 +8,7 @@ import click
 
 from .command import main
 from .options import DIALECTS, Options, Other
-from .plan import SCENES, Loop, Plan
+from .plan import IN_ROUNDS, SCENES, Loop, Plan
 from .turns import BenchError
 
 _LOOP, _PLAN = Loop(), Plan()
@@ -50,6 +50,13 @@ def _megabytes(_: click.Context, __: click.Parameter, value: str) -> tuple[int, 
 @click.option("--api-key-env", default="", help="Environment variable that holds the upstream's API key.")
 @click.option("--versus", multiple=True, metavar="NAME=URL[,PID]", help="Another WebSocket Responses server.")
 @click.option("--quick", is_flag=True, help="Seconds instead of minutes; too short for figures to quote.")
+@click.option(
+    "--rounds",
+    type=click.IntRange(1, 100),
+    default=1,
+    show_default=True,
+    help="How often each scene is played, contestants in turn.",
+)
 @click.option("--sockets", default=_PLAN.idle_sockets, show_default=True, help="idle: how many, at most 10,000.")
 @click.option(
     "--deep-mb", default="0.01,0.1,1,4", show_default=True, callback=_megabytes, help="deep: sizes of history in MB."
@@ -63,6 +70,13 @@ def _megabytes(_: click.Context, __: click.Parameter, value: str) -> tuple[int, 
 )
 @click.option("--json", "json_file", type=_FILE, metavar="FILE", help="Write every number as JSON.")
 @click.option("--html", "html_file", type=_FILE, metavar="FILE", help="Write one page with tables and plots.")
+@click.option(
+    "--svg",
+    "svg_folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Write each plot as a file into a folder.",
+)
 @click.pass_context
 def bench(
     ctx: click.Context,
@@ -75,6 +89,7 @@ def bench(
     api_key_env: str,
     versus: tuple[str, ...],
     quick: bool,
+    rounds: int,
     sockets: int,
     deep_mb: tuple[int, ...],
     rtt_ms: float,
@@ -84,6 +99,7 @@ def bench(
     history_kb: tuple[int, int],
     json_file: Path | None,
     html_file: Path | None,
+    svg_folder: Path | None,
 ) -> None:
     """Measure what Loopline costs and what it saves, against full resend by HTTP and against any other server.
 
@@ -118,6 +134,7 @@ def bench(
         plan = Plan(
             idle_sockets=sockets,
             deep_bytes=deep_mb,
+            rounds=dict.fromkeys(IN_ROUNDS, rounds),
             loop=Loop(**loop, up_mbit_s=up_mbit, down_mbit_s=down_mbit),  # type: ignore[arg-type]
         )
         options = Options(
@@ -132,6 +149,7 @@ def bench(
             plan=plan,
             json=json_file,
             html=html_file,
+            svg=svg_folder,
         )
     except (ValueError, BenchError) as error:
         raise click.UsageError(str(error), ctx) from None

@@ -1,4 +1,4 @@
-"""The command: progress on stderr, the table on stdout, JSON and HTML into files, an exit code."""
+"""The command: progress on stderr, the table on stdout, JSON, HTML and SVG into files, an exit code."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from proxy import __version__
 
 from . import page
 from .document import to_json
+from .drawings import everything
 from .options import Options
 from .progress import shown
 from .rows import Report
@@ -79,6 +80,11 @@ def write(options: Options, report: Report) -> int:
             options.json.write_text(to_json(report), encoding="utf-8")
         if options.html is not None:
             options.html.write_text(page.render(report), encoding="utf-8")
+        if options.svg is not None:
+            options.svg.mkdir(parents=True, exist_ok=True)
+            for drawing in everything(report):
+                picture = drawing.plot.picture(f"{drawing.caption}, {report.started}")
+                (options.svg / f"{drawing.name}.svg").write_text(picture, encoding="utf-8")
     except OSError as error:
         print(f"loopline: cannot write {error.filename}: {error.strerror}", file=sys.stderr)
         return FAILED

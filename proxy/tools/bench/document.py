@@ -24,7 +24,7 @@ def to_json(report: Report) -> str:
             if any(row.scene == name for row in report.rows)
         },
         "labels": {name: figure.label for name, figure in FIGURES.items()},
-        "rows": [asdict(row) for row in report.rows],
+        "rows": [{name: value for name, value in asdict(row).items() if name != "samples"} for row in report.rows],
         "notes": report.notes,
     }
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"

@@ -51,6 +51,7 @@ class Options:
     plan: Plan = field(default_factory=Plan)
     json: Path | None = None
     html: Path | None = None
+    svg: Path | None = None
 
     def __post_init__(self) -> None:
         for scene in self.scenes:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from html import escape
 
-from .plots import COLOURS, Bar, Line, bars, columns, lines
-from .rows import FIGURES, SHOWN, UNITS, Report, Row, ratio
-from .table import CAVEAT, cell, heading
+from .drawings import by_case, colours, drawings
+from .plots import COLOURS, LIGHT
+from .rows import FIGURES, SHOWN, Report, Row, ratio
+from .table import CAVEAT, cell, failure, heading
 
-_PARTS = (("client", "client_s", 3), ("link", "link_s", 1), ("proxy", "proxy_s", 0), ("upstream", "upstream_s", 2))
 _STYLE = """
-:root{color-scheme:light dark;--back:#fff;--fore:#1c2024;--dim:#667;--rule:#d9dde3;--head:#f3f5f8;
---c0:#2563eb;--c1:#d97706;--c2:#0d9488;--c3:#9333ea;--c4:#be123c;--c5:#64748b}
+:root{color-scheme:light dark;--back:#fff;--fore:#1c2024;--dim:#667;--rule:#d9dde3;--head:#f3f5f8;@LIGHT}
 @media(prefers-color-scheme:dark){:root{--back:#14171b;--fore:#e6e8eb;--dim:#99a2ad;--rule:#333a44;--head:#1d2228;
 --c0:#60a5fa;--c1:#fbbf24;--c2:#2dd4bf;--c3:#c084fc;--c4:#fb7185;--c5:#94a3b8}}
 body{background:var(--back);color:var(--fore);font:15px/1.5 system-ui,sans-serif;margin:0 auto;
@@ -26,12 +25,11 @@ svg text{fill:var(--fore)}.grid{stroke:var(--rule)}.tick-y,.name{text-anchor:end
 .tick-x,.tick-y,.label{fill:var(--dim)!important}.line{fill:none;stroke-width:2}
 .legend span{margin-right:1.2em}.key{display:inline-block;width:.8em;height:.8em;margin-right:.4em;border-radius:2px}
 .fail{color:var(--c4)}
-"""
+""".replace("@LIGHT", ";".join(f"--c{number}:{colour}" for number, colour in enumerate(LIGHT)))
 
 
 def render(report: Report) -> str:
     """The whole page."""
-    colours = {name: number % COLOURS for number, name in enumerate(report.contestants)}
     body = [f"<h1>{escape(heading(report)[0])}</h1>"]
     body += [f'<p class="dim">{escape(line)}</p>' for line in heading(report)[1:]]
     body.append(f"<p><strong>{escape(CAVEAT)}</strong></p>")
@@ -41,7 +39,10 @@ def render(report: Report) -> str:
         rows = [row for row in report.rows if row.scene == scene]
         if rows:
             body.append(f"<h2>{scene}: {escape(shown.title.lower())}</h2>")
-            body += _plots(scene, rows, colours)
+            body += [
+                f"<figure><figcaption>{escape(drawing.caption)}</figcaption>{drawing.plot.inline()}</figure>"
+                for drawing in drawings(scene, rows, colours(report))
+            ]
             body.append(_table(rows, report.contestants[0]))
     body += [f"<p>{escape(note)}</p>" for note in report.notes]
     return (
@@ -66,7 +67,7 @@ def _table(rows: Sequence[Row], baseline: str) -> str:
     labels = "".join(f"<th>{escape(FIGURES[name].label)}</th>" for name in names)
     lines = [f'<tr><th class="text">case</th><th class="text">contestant</th>{labels}<th>×</th></tr>']
     last = ""
-    for row in sorted((row for row in rows if not row.failure), key=lambda row: _order(rows, row.case)):
+    for row in by_case([row for row in rows if not row.failure]):
         times = ratio(row, first.get(row.case))
         cells = "".join(f"<td>{escape(cell(row, name))}</td>" for name in names)
         who = row.contestant + (f" ({row.note})" if row.note else "")
@@ -76,111 +77,10 @@ def _table(rows: Sequence[Row], baseline: str) -> str:
         )
         last = row.case
     failed = "".join(
-        f'<p class="fail">{escape(row.contestant)}: failed: {escape(row.failure)}</p>' for row in rows if row.failure
+        f'<p class="fail">{escape(f"{row.contestant}: {failure(row)}")}</p>' for row in rows if row.failure
     )
     return f'<div class="scroll"><table>{"".join(lines)}</table></div>{failed}'
 
 
 def _new(is_new: bool) -> str:
     return ' class="case"' if is_new else ""
-
-
-def _order(rows: Sequence[Row], case: str) -> int:
-    return list(dict.fromkeys(row.case for row in rows)).index(case)
-
-
-# ---------------------------------------------------------------------------------------------------------------- plots
-
-
-def _plots(scene: str, rows: Sequence[Row], colours: dict[str, int]) -> Iterator[str]:
-    drawn = {
-        "chain": _chain,
-        "deep": _deep,
-        "stream": _stream,
-        "rates": _rates,
-        "agent-loop": _waterfall,
-        "observability": _observability,
-    }.get(scene)
-    for plot, caption in drawn(rows, colours) if drawn else ():
-        if plot:
-            yield f"<figure><figcaption>{escape(caption)}</figcaption>{plot}</figure>"
-
-
-def _ms(seconds: float) -> str:
-    return f"{seconds * 1000:,.3g} ms"
-
-
-def _chain(rows: Sequence[Row], colours: dict[str, int]) -> Iterator[tuple[str, str]]:
-    drawn = [
-        Line(row.contestant, list(enumerate(row.series["turn_p50_s"], 1)), colours[row.contestant])
-        for row in rows
-        if "turn_p50_s" in row.series
-    ]
-    yield lines(drawn, "turn of the chain", "median time", _ms, log=False), "Median time of each turn of the chain"
-
-
-def _deep(rows: Sequence[Row], colours: dict[str, int]) -> Iterator[tuple[str, str]]:
-    for unit, label in (("MB", "history in MB"), ("turns deep", "turns before")):
-        for figure, what in (("p50_s", "Time"), ("cpu_turn_s", "CPU")):
-            points: dict[str, list[tuple[float, float]]] = {}
-            for row in rows:
-                value = row.figures.get(figure)
-                if row.case.endswith(unit) and value is not None:
-                    points.setdefault(row.contestant, []).append((float(row.case.split()[0]), value))
-            drawn = [Line(name, at, colours[name]) for name, at in points.items()]
-            yield lines(drawn, label, what, _ms, log=True), f"{what} of a turn against {label}"
-
-
-def _stream(rows: Sequence[Row], colours: dict[str, int]) -> Iterator[tuple[str, str]]:
-    size, decimals = UNITS["µs"]
-    drawn = [
-        Bar(f"{row.contestant} · {row.case}", [(value, colours[row.contestant])], f"{value / size:.{decimals}f} µs")
-        for row in sorted(rows, key=lambda row: _order(rows, row.case))
-        if (value := row.figures.get("cpu_event_s")) is not None
-    ]
-    yield bars(drawn, "CPU an event"), "CPU an event"
-
-
-def _observability(rows: Sequence[Row], colours: dict[str, int]) -> Iterator[tuple[str, str]]:
-    drawn = [
-        Bar(f"{row.contestant} · {row.case}", [(value, colours[row.contestant])], _ms(value))
-        for row in rows
-        if (value := row.figures.get("cpu_turn_s")) is not None
-    ]
-    yield bars(drawn, "CPU a turn"), "CPU a turn, being looked at and not"
-
-
-def _rates(rows: Sequence[Row], colours: dict[str, int]) -> Iterator[tuple[str, str]]:
-    points: dict[str, list[tuple[float, float]]] = {}
-    for row in rows:
-        value = row.figures.get("lag_p99_s")
-        if value is not None:
-            points.setdefault(row.contestant, []).append((float(row.case.split()[0]), value))
-    drawn = [Line(name, at, colours[name]) for name, at in points.items()]
-    yield lines(drawn, "streams", "behind", _ms, log=True), "How far the slowest 1 % of tokens are behind the upstream"
-
-
-def _waterfall(rows: Sequence[Row], _: dict[str, int]) -> Iterator[tuple[str, str]]:
-    whole = [row for row in rows if row.figures.get("total_s")]
-    drawn = [
-        Bar(
-            row.contestant,
-            [(row.figures.get(figure) or 0.0, colour) for _, figure, colour in _PARTS],
-            f"{row.figures['total_s']:.2f} s",
-        )
-        for row in whole
-    ]
-    legend = [(name, colour) for name, _, colour in _PARTS]
-    yield bars(drawn, "time by place", legend), "Where the time of the whole loop goes"
-    places = [(figure, colour) for _, figure, colour in _PARTS if figure != "client_s"]
-    stacks = {
-        row.contestant: [
-            [(row.series[figure][turn], colour) for figure, colour in places]
-            for turn in range(len(row.series["link_s"]))
-        ]
-        for row in whole
-        if row.series
-    }
-    top = max((sum(length for length, _ in parts) for stack in stacks.values() for parts in stack), default=0.0)
-    for name, stack in stacks.items():
-        yield columns(stack, f"turns of {name}", _ms, top), f"{name}: each turn by place"

@@ -50,8 +50,8 @@ class Plan:
     deep_turns: int = 20
     depths: tuple[int, ...] = (10, 100, 1000)
     # Tokens in an answer, and how many answers.
-    batched: tuple[tuple[int, int], ...] = ((100, 20), (5000, 4))
-    one_a_write: tuple[tuple[int, int], ...] = ((100, 20), (5000, 4))
+    batched: tuple[tuple[int, int], ...] = ((100, 50), (5000, 4))
+    one_a_write: tuple[tuple[int, int], ...] = ((100, 50), (5000, 4))
     sessions: int = 64
     session_turns: int = 15
     session_tokens: int = 50
@@ -60,16 +60,23 @@ class Plan:
     idle_s: float = 3.0
     rate_streams: tuple[int, ...] = (1, 10, 20, 40, 60, 80, 120, 160)
     rate_s: float = 2.0
+    burst_s: float = 1.0
     observed_starts: int = 3
     observed_rounds: int = 15
     observed_turns: int = 40
     loop: Loop = field(default_factory=Loop)
     answer_tokens: int = 0
+    # How often each scene is played, the contestants taking turns.
+    rounds: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def own_upstream(self) -> bool:
         """Whether answers are made to order."""
         return self.answer_tokens == 0
+
+    def turns(self, scene: str) -> int:
+        """The turns of one contestant in all rounds of a scene."""
+        return TURNS[scene](self) * self.rounds.get(scene, 1)
 
 
 def quick(plan: Plan) -> Plan:
@@ -78,6 +85,7 @@ def quick(plan: Plan) -> Plan:
     return replace(
         plan,
         warm_up=3,
+        rounds={scene: min(2, rounds) for scene, rounds in plan.rounds.items()},
         chain_turns=min(10, plan.chain_turns),
         chain_repeats=1,
         deep_bytes=plan.deep_bytes[:2],
@@ -91,6 +99,7 @@ def quick(plan: Plan) -> Plan:
         idle_s=0.5,
         rate_streams=plan.rate_streams[:2],
         rate_s=0.5,
+        burst_s=min(0.25, plan.burst_s),
         observed_starts=1,
         observed_rounds=min(5, plan.observed_rounds),
         observed_turns=min(4, plan.observed_turns),
@@ -121,6 +130,7 @@ def on_a_real_engine(plan: Plan, answer_tokens: int) -> Plan:
         session_tokens=answer_tokens,
         idle_turns=False,
         rate_streams=(),
+        burst_s=0.0,
         observed_starts=1,
         observed_rounds=3,
         observed_turns=3,
@@ -139,10 +149,13 @@ TURNS: Mapping[str, Callable[[Plan], int]] = {
     ),
     "stream": lambda plan: sum(turns for _, turns in (*plan.batched, *plan.one_a_write)),
     "many": lambda plan: plan.sessions * plan.session_turns,
-    "rates": lambda plan: sum(plan.rate_streams),
+    "rates": lambda plan: (plan.burst_s > 0) + sum(plan.rate_streams),
     "agent-loop": lambda plan: plan.loop.tool_calls + 1,
     "observability": lambda plan: (
         (2 + plan.own_upstream) * plan.observed_starts * plan.observed_rounds * plan.observed_turns
     ),
 }
 SCENES = tuple(TURNS)
+# A socket's memory counts in a process that had none before, an agent loop takes as long as many rounds, and
+# observability has rounds of its own.
+IN_ROUNDS = tuple(scene for scene in SCENES if scene not in ("idle", "agent-loop", "observability"))

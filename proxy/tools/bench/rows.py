@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from statistics import median
 from typing import NamedTuple
 
 from proxy.tools.figures import percentile
@@ -19,6 +21,7 @@ class Row:
 
     `figures` are seconds, bytes, counts a second and shares, by the names of `FIGURES`; None is "not available".
     `series` are lists for the plots; `note` is a word beside the case. A row with a `failure` has no figures.
+    `samples` are what percentiles were taken of, by the figure's name, until rounds are put together.
     """
 
     scene: str
@@ -32,6 +35,7 @@ class Row:
     series: Mapping[str, Sequence[float]] = field(default_factory=dict)
     note: str = ""
     failure: str = ""
+    samples: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -156,25 +160,80 @@ SHOWN: Mapping[str, Shown] = {
 }  # fmt: skip
 
 
-def row(scene: str, case: str, contestant: str, turns: Sequence[Turn], **figures: float | None) -> Row:
-    """A row whose counts are those of the turns."""
+def row(
+    scene: str,
+    case: str,
+    contestant: str,
+    turns: Sequence[Turn],
+    samples: Mapping[str, Sequence[float]] | None = None,
+    **figures: float | None,
+) -> Row:
+    """A row whose counts are those of the turns. `samples` are made into the percentiles that their names tell."""
+    taken = samples or {}
     up, down = sum(turn.bytes_up for turn in turns), sum(turn.bytes_down for turn in turns)
     each = {"up_per_turn_bytes": up / len(turns), "down_per_turn_bytes": down / len(turns)} if turns else {}
     return Row(
         scene,
         case,
         contestant,
-        {**figures, **each},
+        {**{name: _percentile(name, values) for name, values in taken.items()}, **figures, **each},
         turns=len(turns),
         events=sum(turn.events for turn in turns),
         bytes_up=up,
         bytes_down=down,
+        samples=taken,
     )
 
 
-def p(turns: Iterable[Turn], percent: float) -> float:
-    """A percentile of what turns took, in seconds. Raises ValueError without turns."""
-    return percentile([turn.took_s for turn in turns], percent)
+def took(turns: Iterable[Turn]) -> list[float]:
+    """What turns took, in seconds."""
+    return [turn.took_s for turn in turns]
+
+
+def merged(rounds: Sequence[Row]) -> Row:
+    """One case, measured several times, as one row without samples.
+
+    Percentiles are those of all rounds together. Of what a round has as one figure (CPU, memory, rates) the median
+    counts: a moment in which the machine did something else falls out. Counts are sums. A round that failed stands for
+    all.
+    """
+    for row in rounds:
+        if row.failure:
+            return row
+    names = dict.fromkeys(name for row in rounds for name in row.figures)
+    notes = [row.note for row in rounds]
+    return replace(
+        rounds[0],
+        figures={name: _merged_figure(name, rounds) for name in names},
+        turns=sum(row.turns for row in rounds),
+        events=sum(row.events for row in rounds),
+        bytes_up=sum(row.bytes_up for row in rounds),
+        bytes_down=sum(row.bytes_down for row in rounds),
+        series={name: _medians([row.series[name] for row in rounds]) for name in rounds[0].series},
+        note=max(notes, key=notes.count),
+        samples={},
+    )
+
+
+def _merged_figure(name: str, rounds: Sequence[Row]) -> float | None:
+    if any(name in row.samples for row in rounds):
+        return _percentile(name, [value for row in rounds for value in row.samples.get(name, ())])
+    values = [value for row in rounds if (value := row.figures.get(name)) is not None]
+    return median(values) if values else None
+
+
+def _medians(lists: Sequence[Sequence[float]]) -> list[float]:
+    return [median(values) for values in zip(*lists, strict=True)]
+
+
+_PERCENT = re.compile(r"(?:^|_)p(\d+)_")
+
+
+def _percentile(name: str, values: Sequence[float]) -> float | None:
+    """The percentile that a figure's name tells: `lag_p99_s`; None of nothing."""
+    found = _PERCENT.search(name)
+    assert found is not None, f"{name} tells no percentile"
+    return percentile(values, float(found[1])) if values else None
 
 
 def per(total: float | None, count: int) -> float | None:

@@ -15,9 +15,9 @@ from . import answers
 from .contestants import DELTAS, RESEND, Contestant
 from .meter import Meter
 from .options import Options, Other
-from .plan import TURNS, Plan
+from .plan import Plan
 from .progress import Progress
-from .rows import Report, Row
+from .rows import Report, Row, merged
 from .scenes import OURS, RUNS, WAYS
 from .servers import Endpoint, Running, loopline, own_upstream
 from .turns import BenchError, Fields, prompt
@@ -42,9 +42,11 @@ async def ground(options: Options, folder: Path) -> AsyncIterator[Sequence[Conte
             name = f"{LOOPLINE}, {dialect}" if len(options.dialects) > 1 else LOOPLINE
             front = Endpoint(url, dialect, fields.model, options.api_key_env, faithful=options.own_upstream)
             running = await stack.enter_async_context(loopline(folder, front, f"loopline-{dialect}"))
-            again = partial(_again, folder, front)
+            restart = partial(again, folder, front)
             contestants.append(
-                Contestant(name, running.url, DELTAS, Meter((running.pid,)), fields, _KEY, upstream=url, restart=again)
+                Contestant(
+                    name, running.url, DELTAS, Meter((running.pid,)), fields, _KEY, upstream=url, restart=restart
+                )
             )
         contestants += _others(options.versus, fields)
         contestants.append(Contestant(DIRECT, url, RESEND, Meter(), fields, key, _direct_dialect(options)))
@@ -52,7 +54,7 @@ async def ground(options: Options, folder: Path) -> AsyncIterator[Sequence[Conte
 
 
 @asynccontextmanager
-async def _again(
+async def again(
     folder: Path, front: Endpoint, upstream: str, more: Mapping[str, str] | None = None
 ) -> AsyncIterator[Running]:
     """The same Loopline once more, in front of what leads to the same upstream."""
@@ -130,10 +132,8 @@ async def run(options: Options, folder: Path, report: Report, progress: Progress
             progress.begin(f"warm-up · {who.name}")
             await warm_up(who, plan)
         for scene in options.scenes:
-            for who in contestants:
-                if takes_part(scene, who):
-                    progress.begin(f"{scene} · {who.name}")
-                    await play(scene, who, plan, report, progress)
+            players = [(who, plan) for who in contestants if takes_part(scene, who)]
+            await play(scene, players, report, progress)
 
 
 async def warm_up(who: Contestant, plan: Plan) -> None:
@@ -147,13 +147,29 @@ async def warm_up(who: Contestant, plan: Plan) -> None:
         raise BenchError(f"{who.name}: {error}") from error
 
 
-async def play(scene: str, who: Contestant, plan: Plan, report: Report, progress: Progress) -> None:
-    """One scene on one contestant. What fails is a row that says so; the run goes on."""
+async def play(scene: str, players: Sequence[tuple[Contestant, Plan]], report: Report, progress: Progress) -> None:
+    """One scene on each contestant in turn, in as many rounds as its plan has; every second one backwards.
+
+    So contestants are compared within one moment, and what drifts is as much with one as with the other. Who fails
+    plays no further round, and a row says so; the run goes on.
+    """
+    measured: dict[tuple[str, str], list[Row]] = {}
+    failed: dict[str, Row] = {}
     try:
-        async for row in RUNS[scene](who, plan, progress.step):
-            report.rows.append(row)
-    except BenchError as error:
-        report.rows.append(Row(scene, "", who.name, failure=str(error)))
+        for number in range(max((plan.rounds.get(scene, 1) for _, plan in players), default=0)):
+            for who, plan in players if number % 2 == 0 else reversed(players):
+                if who.name in failed or number >= plan.rounds.get(scene, 1):
+                    continue
+                progress.begin(f"{scene} · {who.name}")
+                try:
+                    async for row in RUNS[scene](who, plan, progress.step):
+                        measured.setdefault((who.name, row.case), []).append(row)
+                except BenchError as error:
+                    failed[who.name] = Row(scene, "", who.name, failure=str(error))
+    finally:  # after Ctrl-C, too, what was measured is told
+        for who, _ in players:
+            report.rows += [merged(rows) for (name, _), rows in measured.items() if name == who.name]
+            report.rows += [failed[who.name]] if who.name in failed else []
 
 
 def takes_part(scene: str, who: Contestant) -> bool:
@@ -165,4 +181,4 @@ def turns(options: Options) -> int:
     """How many turns a run has, for its progress bar."""
     plan = options.sized()
     ways = [DELTAS] * (len(options.versus) + (1 if options.target else len(options.dialects))) + [RESEND]
-    return sum(TURNS[scene](plan) for scene in options.scenes for way in ways if way in WAYS[scene])
+    return sum(plan.turns(scene) for scene in options.scenes for way in ways if way in WAYS[scene])

@@ -10,7 +10,7 @@ from .rows import FIGURES, SHOWN, UNITS, Report, Row, ratio
 
 CAVEAT = """\
 Compare within this run: each × is the ratio to the first contestant in the same case. Times are those of this machine
-at this moment; CPU is the server's own, from the operating system, and hardly moves with other load."""
+at this moment; CPU is the server's own, from the operating system, and moves less with other load."""
 MISSING = "n/a"
 
 
@@ -51,7 +51,15 @@ def scene_table(rows: Sequence[Row], baseline: str) -> list[str]:
                 )
             )
     lines = aligned(_left(cells)) if len(cells) > 1 else []
-    return [*lines, *(f"  {row.contestant}: failed: {row.failure}" for row in rows if row.failure)]
+    return [
+        *lines,
+        *(f"  {row.contestant}: {failure(row)}" for row in rows if row.failure),
+    ]
+
+
+def failure(row: Row) -> str:
+    """Which case failed, where one did by itself, and why."""
+    return f"failed ({row.case}): {row.failure}" if row.case else f"failed: {row.failure}"
 
 
 def _left(cells: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:

@@ -27,6 +27,8 @@ _CONTINUE = re.compile(rb"\r\nexpect: *100", re.IGNORECASE)
 _LOOKED_AT = 32_768
 _STREAMED = re.compile(rb'"stream": ?true')
 _TICK_S = 0.001
+# The system adds some 60 µs to each sleep.
+_FINE_TICK_S = 0.00006
 _STREAM = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n"
 _END = b"0\r\n\r\n"
 _MODELS = (
@@ -49,24 +51,30 @@ class Paced:
     """An answer on its way.
 
     Bursts are due at fixed times after its start, however late the one before was; without a gap between them each is
-    due as soon as the one before has been written. `hurries` tells that the next one is.
+    due as soon as the one before has been written. `hurries` tells that the next one is. `is_fine` tells that the gap
+    is shorter than the loop's timers can tell; `clock` must then be finer than the loop's.
     """
 
-    def __init__(self, transport: asyncio.Transport, asked: Wanted, answer: answers.Answer, now: float) -> None:
+    def __init__(
+        self, transport: asyncio.Transport, asked: Wanted, answer: answers.Answer, clock: Callable[[], float]
+    ) -> None:
         self._transport = transport
+        self._clock = clock
+        self.is_fine = asked.is_fine
         self._answer = answer
         self._stamp = bool(asked.stamp)
         self._burst = asked.burst or len(answer.deltas)
         self._gap_s = asked.gap_us / 1e6
-        self._start_s = now + asked.ttft_ms / 1000
+        self._start_s = clock() + asked.ttft_ms / 1000
         self._done = 0
         self._begun = self.hurries = False
         self._stamps: list[bytes] = []
 
-    def write(self, now: float) -> bool:
+    def write(self) -> bool:
         """Write what is due, each burst by itself. Returns whether the answer has ended."""
         if self._transport.is_closing():
             return True
+        now = self._clock()
         if now < self._start_s:
             return False
         if not self._begun:
@@ -95,7 +103,10 @@ class Paced:
 
 
 class Pacer:
-    """Writes what is due of every paced answer, once a millisecond: an engine, too, steps all its streams at once."""
+    """Writes what is due of every paced answer, once a millisecond: an engine, too, steps all its streams at once.
+
+    For a finer one it sleeps in between, and serves nobody meanwhile.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -111,13 +122,19 @@ class Pacer:
 
     def _tick(self) -> None:
         now = self._loop.time()
-        for stream in [stream for stream in self._streams if stream.write(now)]:
+        for stream in [stream for stream in self._streams if stream.write()]:
             self._streams.pop(stream)()
         self._ticking = bool(self._streams)
         if any(stream.hurries for stream in self._streams):
             self._loop.call_soon(self._tick)
+        elif any(stream.is_fine for stream in self._streams):
+            self._loop.call_soon(self._doze)  # after what was written has left
         elif self._ticking:
             self._loop.call_at(now + _TICK_S, self._tick)
+
+    def _doze(self) -> None:
+        time.sleep(_FINE_TICK_S)
+        self._tick()
 
 
 class Connection(asyncio.Protocol):
@@ -191,7 +208,8 @@ class Connection(asyncio.Protocol):
             self._transport.write(_STREAM)
             answer = answers.answer(dialect, asked.deltas, asked.stamp, asked.call).named(next(_ids))
             self._busy = True
-            self._pacer.add(Paced(self._transport, asked, answer, self._loop.time()), self._ended)
+            clock = time.monotonic if asked.is_fine else self._loop.time
+            self._pacer.add(Paced(self._transport, asked, answer, clock), self._ended)
 
     def _ended(self) -> None:
         self._busy = False

@@ -3,22 +3,22 @@
 Every tool that a client runs itself can be told to a model as a function; `Called` says what a call of that function
 means to the client. Names are made so that they mean the same in every turn, in whatever order tools are offered.
 
-Clients repeat their tools in every turn (Codex: 18.7 kB), so what was made of them is kept and found by digest; the
-digest only finds, the bytes themselves decide.
+Clients repeat their tools in every turn (Codex: 18.7 kB), so what was made of them is kept and found by digest, until
+nobody has asked for it for a while; the digest only finds, the bytes themselves decide.
 """
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
 import xxhash
-from cachetools import LRUCache
 
+from proxy.caching import Bounded, Pool
 from proxy.errors import Kind, LooplineError
-from proxy.telemetry.caches import CacheCounts
 from proxy.translate.left_out import LeftOut
 from proxy.translate.tools.kinds import FUNCTION_MAKERS, NEEDLESS, Spec
 from proxy.wire.codec import NULL, Raw, decode, decode_array, encode, is_null
@@ -112,11 +112,14 @@ def left_out_tools(tools: Tools, kinds: Collection[str] = ()) -> list[LeftOut]:
 
 
 class ToolMemo:
-    """Tools already read, by tenant and digest, within a byte budget."""
+    """Tools already read, by tenant and digest, within a byte budget, for `ttl_s` seconds since their last use."""
 
-    def __init__(self, budget_bytes: int = 64 * 1024 * 1024) -> None:
-        self._kept: LRUCache[tuple[str, bytes], _Kept] = LRUCache(budget_bytes, getsizeof=_size)
-        self.counts = CacheCounts()
+    def __init__(
+        self, budget_bytes: int = 64 * 1024 * 1024, ttl_s: float = math.inf, clock: Callable[[], float] = lambda: 0.0
+    ) -> None:
+        self._kept: Bounded[tuple[str, bytes], _Kept] = Bounded(Pool(budget_bytes), ttl_s)
+        self._clock = clock
+        self.counts = self._kept.counts
 
     def read(self, tenant: str, raw: bytes | None, lasting: Sequence[Item] = ()) -> Tools:
         """The tools of a request and of the items (`brings_tools`) that last in its conversation.
@@ -129,21 +132,17 @@ class ToolMemo:
             return EMPTY
         given = (raw or NO_TOOLS, *brought)
         key = (tenant, xxhash.xxh3_128_digest(b"\0".join(given)))
-        kept = self._kept.get(key)
+        now = self._clock()
+        kept = self._kept.one(key, now)
         if kept is not None and kept.given == given:
-            self.counts.hits += 1
             return kept.tools
-        self.counts.misses += 1
         kept = _Kept(given, read_tools(given[0], brought))
-        if _size(kept) <= self._kept.maxsize:
-            before = len(self._kept) + (key not in self._kept)
-            self._kept[key] = kept
-            self.counts.full += before - len(self._kept)
+        self._kept.put(key, kept, _size(kept), now)
         return kept.tools
 
     def used_bytes(self) -> int:
         """About what the tools take."""
-        return int(self._kept.currsize)
+        return self._kept.used_bytes()
 
     def __len__(self) -> int:
         return len(self._kept)

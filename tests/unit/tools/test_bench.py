@@ -2,29 +2,39 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import shlex
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import cast
+from xml.etree import ElementTree
 
 import msgspec
 import pytest
 
 from proxy.settings import load
-from proxy.tools.bench import page, plots
+from proxy.tools.bench import page, plots, running
 from proxy.tools.bench.answers import STAMP, Wanted, answer, renamed, wanted, whole, whole_stream
 from proxy.tools.bench.cli import bench
+from proxy.tools.bench.contestants import DELTAS, Contestant
 from proxy.tools.bench.document import to_json
+from proxy.tools.bench.drawings import everything
+from proxy.tools.bench.meter import Meter
 from proxy.tools.bench.options import Options, Other
 from proxy.tools.bench.plan import SCENES, TURNS, Loop, Plan, on_a_real_engine, quick
-from proxy.tools.bench.rows import FIGURES, SHOWN, Report, Row, per, ratio, row
+from proxy.tools.bench.progress import Quiet
+from proxy.tools.bench.rows import FIGURES, SHOWN, Report, Row, merged, per, ratio, row
 from proxy.tools.bench.scenes import OURS, RUNS, WAYS
 from proxy.tools.bench.scenes.observability import OFF, ON, TRACED, compared, variants
 from proxy.tools.bench.scenes.rates import spread
 from proxy.tools.bench.table import CAVEAT, render
-from proxy.tools.bench.turns import BenchError, Fields, Turn, history, message, prompt, result
+from proxy.tools.bench.turns import BenchError, Fields, Item, Turn, history, message, prompt, result
+from proxy.tools.bench.upstream import Paced
 from proxy.tools.bench.websocket import Address, create, reason
 from proxy.wire.sse import SseDecoder
 
@@ -78,6 +88,36 @@ def test_answers_have_ids_of_their_own_which_stamps_leave_alone() -> None:
     stamped = answer("responses", 2, 1, 0).named(1)
     assert [delta.count(STAMP) for delta in stamped.deltas] == [1, 1]
     assert STAMP not in stamped.head
+
+
+class _Writes:
+    """A transport that keeps each write by itself."""
+
+    def __init__(self) -> None:
+        self.seen: list[bytes] = []
+
+    def write(self, data: bytes) -> None:
+        self.seen.append(data)
+
+    def is_closing(self) -> bool:
+        return False
+
+
+@pytest.mark.parametrize("gap_us", [1000, 250])
+def test_a_paced_answer_writes_each_token_by_itself_when_it_is_due(gap_us: int) -> None:
+    now, writes = 5.0, _Writes()
+    asked = Wanted(deltas=4, gap_us=gap_us, burst=1, ttft_ms=10)
+    paced = Paced(cast(asyncio.Transport, writes), asked, answer("chat", 4, 0, 0), lambda: now)
+    assert paced.is_fine == (gap_us < 1000)
+    assert not paced.write()
+    assert writes.seen == []
+    now += 0.010 + 1.5 * gap_us / 1e6
+    assert not paced.write()
+    assert len(writes.seen) == 1 + 2  # what begins it, and what was due at 0 and 1 gaps
+    now += 2 * gap_us / 1e6
+    assert paced.write()
+    assert len(writes.seen) == 1 + 4 + 1
+    assert [piece.count(b'"content":"t') for piece in writes.seen] == [0, 1, 1, 1, 1, 0]
 
 
 def _events(stream: bytes) -> list[bytes]:
@@ -186,6 +226,72 @@ def test_a_row_counts_what_its_turns_counted() -> None:
     assert made.figures == {"p50_s": 1.0, "up_per_turn_bytes": 100, "down_per_turn_bytes": 1000}
 
 
+def test_rounds_are_put_together_by_median_and_percentiles_by_all_that_was_measured() -> None:
+    rounds = [
+        row("many", "c", "a", [_turn(t) for t in took_s], {"p50_s": took_s, "p99_s": took_s}, cpu_turn_s=cpu_s)
+        for took_s, cpu_s in (([1.0, 2.0], 0.1), ([1.0, 9.0], 0.7), ([1.0, 1.0], 0.2))
+    ]
+    rounds[1] = replace(rounds[1], note="saturated")
+    whole = merged([replace(each, series={"s": [float(n), 1.0]}) for n, each in enumerate(rounds)])
+    assert whole.figures["cpu_turn_s"] == 0.2  # one bad moment falls out
+    assert (whole.figures["p50_s"], whole.figures["p99_s"]) == (1.0, 9.0)
+    assert (whole.turns, whole.events, whole.bytes_up) == (6, 18, 600)
+    assert (whole.series, whole.note, whole.samples) == ({"s": [1.0, 1.0]}, "", {})
+    assert merged([Row("many", "c", "a", {"cpu_turn_s": None})]).figures == {"cpu_turn_s": None}
+
+
+async def test_a_history_that_a_server_does_not_take_fails_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    class OnlySmall:
+        """A conversation with a server that takes no message above 100 kB."""
+
+        connect_s = 0.0
+
+        async def turn(self, new: Sequence[Item], *, watch: bool = False) -> Turn:
+            if sum(len(item.responses) for item in new) > 100_000:
+                raise BenchError("too large")
+            return _turn(1)
+
+    @asynccontextmanager
+    async def lane(self: Contestant) -> AsyncIterator[OnlySmall]:
+        yield OnlySmall()
+
+    monkeypatch.setattr(Contestant, "lane", lane)
+    who = Contestant("a", "", DELTAS, Meter(), Fields("m"))
+    plan = Plan(deep_bytes=(10_000, 1_000_000), depths=(3,), deep_turns=2, rounds={"deep": 2})
+    report = Report("", {}, {}, ["a"])
+    await running.play("deep", [(who, plan)], report, Quiet())
+    told = {each.case: (each.turns, each.failure) for each in report.rows}
+    assert told == {"0.01 MB": (4, ""), "1 MB": (0, "too large"), "3 turns deep": (4, "")}
+    assert "a: failed (1 MB): too large" in render(report)
+    assert "a: failed (1 MB): too large" in page.render(report)
+
+
+async def test_contestants_take_turns_in_rounds_and_who_fails_plays_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    played: list[str] = []
+
+    async def scene(who: Contestant, plan: Plan, step: Callable[[int], None]) -> AsyncIterator[Row]:
+        played.append(who.name)
+        if who.name == "c":
+            raise BenchError("it closed")
+        yield row("chain", "1 turn", who.name, [_turn(1)], cpu_turn_s=float(len(played)))
+
+    monkeypatch.setitem(RUNS, "chain", scene)
+    plans = {
+        "a": Plan(rounds={"chain": 3}),
+        "b": Plan(rounds={"chain": 3}),
+        "c": Plan(rounds={"chain": 3}),
+        "d": Plan(),
+    }
+    players = [(Contestant(name, "", DELTAS, Meter(), Fields("m")), plan) for name, plan in plans.items()]
+    report = Report("", {}, {})
+    await running.play("chain", players, report, Quiet())
+    assert played == ["a", "b", "c", "d", "b", "a", "a", "b"]
+    told = {each.contestant: each for each in report.rows}
+    assert list(told) == ["a", "b", "c", "d"]
+    assert [told[name].figures["cpu_turn_s"] for name in ("a", "b", "d")] == [6, 5, 4]
+    assert (told["a"].turns, told["d"].turns, told["c"].failure) == (3, 1, "it closed")
+
+
 def test_what_the_system_does_not_say_stays_unsaid() -> None:
     assert per(None, 3) is None
     assert per(6.0, 3) == 2.0
@@ -198,13 +304,18 @@ def test_what_is_added_between_tokens_is_measured_against_their_departure() -> N
     left = [5_000_000_000, 5_001_000_000, 5_003_000_000]
     came = [5.010, 5.011, 5.014]  # in time, in time, 1 ms late
     tokens = [(at, b'{"delta":"%019d"}' % stamp) for at, stamp in zip(came, left, strict=True)]
-    told = spread([_turn(1, tokens=tokens)])
+    left_per_s, came_per_s, samples = spread([_turn(1, tokens=tokens)], 1000)
+    told = row("rates", "", "a", [_turn(1)], samples).figures
     assert told["lag_p50_s"] == pytest.approx(0.010)
     assert told["lag_p99_s"] == pytest.approx(0.011)
     assert told["added_p50_s"] == pytest.approx(0.0, abs=1e-9)
     assert told["added_p99_s"] == pytest.approx(0.001)
-    assert told["upstream_tokens_per_s"] == pytest.approx(2 / 0.003)
-    assert told["tokens_per_s"] == pytest.approx(2 / 0.004)
+    assert left_per_s == pytest.approx(2 / 0.003)
+    assert came_per_s == pytest.approx(2 / 0.014)  # from where the first one left
+    at_once = [(5.5, event) for _, event in tokens]
+    left_per_s, came_per_s, _ = spread([_turn(1, tokens=tokens), _turn(1, tokens=at_once)], 100)
+    assert left_per_s == 2 * 100  # no faster than it should
+    assert came_per_s == pytest.approx(100 + 2 / 0.5)
 
 
 def test_each_round_is_set_against_the_same_round_of_the_other() -> None:
@@ -293,16 +404,37 @@ def test_the_page_needs_nothing_else_and_has_its_plots() -> None:
 
 def test_a_plot_places_its_points_and_bars_by_their_values() -> None:
     drawn = plots.lines([plots.Line("a", [(1, 0.0), (3, 4.0), (2, 2.0)], 0)], "x", "y", str, log=False)
-    [points] = re.findall(r'points="([^"]*)"', drawn)
+    assert drawn is not None
+    [points] = re.findall(r'points="([^"]*)"', drawn.body)
     xs, ys = zip(*[map(float, point.split(",")) for point in points.split()], strict=True)
     assert xs[1] - xs[0] == pytest.approx(xs[2] - xs[1], abs=0.2)
     assert ys[0] - ys[1] == pytest.approx(ys[1] - ys[2], abs=0.2)
     assert ys[0] > ys[2]  # upwards is more
-    widths = [float(width) for width in re.findall(r'<rect[^>]* width="([\d.]+)"', plots.bars(
-        [plots.Bar("a", [(1.0, 0), (2.0, 1)], ""), plots.Bar("b", [(1.5, 0)], "")], "bars"))]  # fmt: skip
+    barred = plots.bars([plots.Bar("a", [(1.0, 0), (2.0, 1)], ""), plots.Bar("b", [(1.5, 0)], "")], "bars")
+    assert barred is not None
+    widths = [float(width) for width in re.findall(r'<rect[^>]* width="([\d.]+)"', barred.body)]
     assert widths[1] == pytest.approx(2 * widths[0], abs=2)
     assert widths[2] == pytest.approx(1.5 * widths[0], abs=2)
-    assert plots.lines([], "x", "y", str, log=True) == plots.bars([], "bars") == ""
+    assert plots.lines([], "x", "y", str, log=True) is plots.bars([], "bars") is None
+
+
+def test_a_picture_stands_alone_whoever_shows_it() -> None:
+    made = list(everything(_report()))
+    assert [drawing.name for drawing in made] == [
+        "chain", "deep-history-time", "deep-history-cpu", "stream", "agent-loop", "agent-loop-1", "observability",
+    ]  # fmt: skip
+    for drawing in made:
+        text = drawing.plot.picture("What <it> shows")
+        root = ElementTree.fromstring(text)
+        assert root.tag == "{http://www.w3.org/2000/svg}svg"
+        assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)|url\(|@import|<script|var\(", text)
+        classes = {name for each in root.iter() for name in each.get("class", "").split()}
+        assert "back" in classes  # a ground of its own, so that a dark page shows it as a light one does
+        style = "".join(each.text or "" for each in root.iter("{http://www.w3.org/2000/svg}style"))
+        assert all(f".{name}" in style for name in classes - {"value"})
+        words = [each.text for each in root.iter("{http://www.w3.org/2000/svg}text")]
+        assert words[0] == "What <it> shows"
+        assert {name for name, _ in drawing.plot.legend} <= set(words)
 
 
 # ------------------------------------------------------------------------------------------------------------- document

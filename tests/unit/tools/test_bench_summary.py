@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from proxy.tools.bench.rows import Report, Row
-from tests.bench.peers import AGENTIC, LITELLM
+from tests.bench.peers import AGENTIC, LITELLM, pictures
 from tests.bench.summary import BEGIN, END, between, markdown
 
 
@@ -24,6 +24,35 @@ def test_each_server_is_told_against_the_floor_of_its_dialect() -> None:
     assert "| chain, p50 at turns 1-3 / last 3, ms | 1.0 / 2.0 | 2.0 / 4.0 (2.0 / 2.0) |" in table
     assert "Peer was not measured: no pip." in table
     assert "Failed: Loopline, chat, many: closed." in table
+
+
+def test_where_a_server_saturates_is_told_by_its_streams() -> None:
+    rows = [
+        Row("rates", "1 stream, 4,000/s", "bare relay", {"lag_p50_s": 0.0002, "lag_p99_s": 0.001}),
+        Row("rates", "1 streams", "bare relay", {"lag_p99_s": 0.002}),
+        Row("rates", "40 streams", "bare relay", {"lag_p99_s": 0.01}),
+        Row("rates", "1 streams", "Loopline", {"lag_p99_s": 0.003}),
+        Row("rates", "40 streams", "Loopline", {"lag_p99_s": 0.5}, note="saturated"),
+        Row("rates", "80 streams", "Loopline", {"lag_p99_s": 0.5}),  # of a better round
+    ]
+    table = markdown(Report("today", {}, {}, ["bare relay", "Loopline"], rows)).splitlines()
+    assert "| streams of 1,000 tokens/s kept up with | 40 | 1; 40 no more (saturated) |" in table
+    [behind] = [line for line in table if line.startswith("| 4,000 tokens/s")]
+    assert behind.endswith("| 0.20 / 1.00 | – |")
+
+
+def test_pictures_are_of_those_whose_lines_can_be_told_apart() -> None:
+    names = ["bare relay, chat", "LiteLLM 1.110.2, chat bridge"]
+    rows = [
+        Row("deep", case, name, {"p50_s": 0.1, "cpu_turn_s": 0.05})
+        for name in names
+        for case in ("1 MB", "16 MB", "10 turns deep", "1000 turns deep")
+    ]
+    made = dict(pictures(Report("today", {}, {}, names, rows)))
+    assert list(made) == ["bench-deep-history-cpu.svg", "bench-deep-depth-cpu.svg"]
+    for picture in made.values():
+        assert "bare relay, chat" in picture
+        assert "LiteLLM" not in picture
 
 
 def test_the_table_takes_the_place_of_the_one_before() -> None:

@@ -68,10 +68,31 @@ def test_they_pin_no_message_and_stay_within_their_budget() -> None:
     memo = TermsMemo(budget_bytes=100_000)
     for number in range(1000):
         create(memo, instructions=f"{number}" * 100)
-    assert memo._kept.currsize <= 100_000
+    assert 0 < memo.used_bytes() <= 100_000
     large = create(memo, instructions="x" * 200_000)
     assert large.raw("instructions") is not None
     assert create(memo, instructions="x" * 200_000).terms is not large.terms
+
+
+def test_they_leave_when_nobody_has_asked_for_them_for_a_while() -> None:
+    now = 0.0
+    memo = TermsMemo(ttl_s=300, clock=lambda: now)
+    used, unused = create(memo, model="used").terms, create(memo, model="unused").terms
+    now = 299.0
+    assert create(memo, model="used").terms is used
+    now = 598.0  # 299 s after its last use; the other one was not asked for
+    assert create(memo, model="used").terms is used
+    assert len(memo) == memo.counts.old == 1
+    assert create(memo, model="unused").terms is not unused
+    now = 1000.0
+    assert create(memo, model="other").model == "other"
+    assert (len(memo), memo.counts.hits, memo.counts.misses, memo.counts.old) == (1, 2, 4, 3)
+
+
+def test_with_no_time_nothing_is_kept() -> None:
+    memo = TermsMemo(ttl_s=0)
+    assert create(memo, model="m").terms is not create(memo, model="m").terms
+    assert memo.used_bytes() == 0
 
 
 @pytest.mark.parametrize(

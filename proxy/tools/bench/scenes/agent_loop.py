@@ -21,7 +21,7 @@ from urllib.parse import urlsplit, urlunsplit
 from proxy.tools.bench.answers import Wanted
 from proxy.tools.bench.contestants import RESEND, Contestant, Lane
 from proxy.tools.bench.plan import Loop, Plan
-from proxy.tools.bench.rows import Row, p, row
+from proxy.tools.bench.rows import Row, row, took
 from proxy.tools.bench.turns import BenchError, Fields, Item, Turn, prompt, result
 from proxy.tools.demo.accounting import Stages, Timed, account
 from proxy.tools.demo.agent import INSTRUCTIONS, TOOLS, tool_output
@@ -49,8 +49,7 @@ async def agent_loop(who: Contestant, plan: Plan, step: Callable[[int], None]) -
     loop = plan.loop
     case = f"{loop.tool_calls} calls, {loop.history_kb[0]} to {loop.history_kb[1]} kB, {loop.rtt_ms:g} ms"
     measured = row(
-        "agent-loop", case, who.name, turns,
-        total_s=total_s, p50_s=p(turns, 50), p99_s=p(turns, 99),
+        "agent-loop", case, who.name, turns, dict.fromkeys(("p50_s", "p99_s"), took(turns)), total_s=total_s,
         up_bytes=over.up.bytes - up, down_bytes=over.down.bytes - down, **parts._asdict(),
     )  # fmt: skip
     yield replace(measured, note=over.note, series=_series(turns, stages))

@@ -8,8 +8,9 @@ from dataclasses import replace
 from proxy.tools.bench.answers import Wanted
 from proxy.tools.bench.contestants import Contestant, Stopwatch
 from proxy.tools.bench.plan import Plan
-from proxy.tools.bench.rows import Row, p, per, row
+from proxy.tools.bench.rows import Row, per, row, took
 from proxy.tools.bench.turns import Turn, prompt
+from proxy.tools.figures import percentile
 
 
 async def chain(who: Contestant, plan: Plan, step: Callable[[int], None]) -> AsyncIterator[Row]:
@@ -30,14 +31,16 @@ async def chain(who: Contestant, plan: Plan, step: Callable[[int], None]) -> Asy
         f"{plan.chain_turns} turns",
         who.name,
         every,
-        p50_first_s=_median(places[:3]),
-        p50_middle_s=_median(places[max(0, middle - 3) : middle + 2]),
-        p50_last_s=_median(places[-3:]),
-        p99_s=p(every, 99),
+        {
+            "p50_first_s": _took(places[:3]),
+            "p50_middle_s": _took(places[max(0, middle - 3) : middle + 2]),
+            "p50_last_s": _took(places[-3:]),
+            "p99_s": took(every),
+        },
         cpu_turn_s=per(cpu_s, len(every)),
     )
-    yield replace(measured, series={"turn_p50_s": [p(place, 50) for place in places]})
+    yield replace(measured, series={"turn_p50_s": [percentile(took(place), 50) for place in places]})
 
 
-def _median(places: list[list[Turn]]) -> float:
-    return p([turn for place in places for turn in place], 50)
+def _took(places: list[list[Turn]]) -> list[float]:
+    return [took_s for place in places for took_s in took(place)]

@@ -43,7 +43,7 @@ async def idle(who: Contestant, plan: Plan, step: Callable[[int], None]) -> Asyn
             if all(socket.deflates for socket in compressed):
                 await _turns(compressed, message, turns, step, compress=True)
                 figures["after_deflate_bytes"] = _each(between, who.meter.rss_bytes(), len(compressed))
-        yield row("idle", f"{plan.idle_sockets:,} sockets", who.name, turns, **figures)
+        yield row("idle", f"{plan.idle_sockets:,} sockets", who.name, turns, None, **figures)
     finally:
         for socket in (*sockets, *compressed):
             socket.close()

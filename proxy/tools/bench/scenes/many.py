@@ -7,9 +7,8 @@ from collections.abc import AsyncIterator, Callable
 from proxy.tools.bench.answers import Wanted
 from proxy.tools.bench.contestants import Contestant, Stopwatch
 from proxy.tools.bench.plan import Plan
-from proxy.tools.bench.rows import Row, p, per, row
+from proxy.tools.bench.rows import Row, per, row, took
 from proxy.tools.bench.turns import Turn, prompt
-from proxy.tools.figures import percentile
 
 from .together import together
 
@@ -35,10 +34,10 @@ async def many(who: Contestant, plan: Plan, step: Callable[[int], None]) -> Asyn
         f"{plan.sessions} sessions x {plan.session_turns} turns",
         who.name,
         turns,
+        {
+            **dict.fromkeys(("p50_s", "p99_s"), took(turns)),
+            **dict.fromkeys(("first_token_p50_s", "first_token_p99_s"), firsts),
+        },
         turns_per_s=len(turns) / wall_s,
-        p50_s=p(turns, 50),
-        p99_s=p(turns, 99),
-        first_token_p50_s=percentile(firsts, 50) if firsts else None,
-        first_token_p99_s=percentile(firsts, 99) if firsts else None,
         cpu_turn_s=per(cpu_s, len(turns)),
     )

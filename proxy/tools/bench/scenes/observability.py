@@ -17,7 +17,7 @@ from proxy.tools.bench.answers import Wanted
 from proxy.tools.bench.contestants import Contestant, Lane
 from proxy.tools.bench.meter import Meter
 from proxy.tools.bench.plan import Plan
-from proxy.tools.bench.rows import Row, p, row
+from proxy.tools.bench.rows import Row, row, took
 from proxy.tools.bench.turns import Item, Turn, prompt
 
 OFF, ON, TRACED = "everything off", "metrics, log, status", "and every turn traced"
@@ -47,10 +47,9 @@ async def observability(who: Contestant, plan: Plan, step: Callable[[int], None]
             case,
             who.name,
             turns[case],
+            dict.fromkeys(("p50_s", "p99_s"), took(turns[case])),
             cpu_turn_s=median(cpu_s[case]) if cpu_s[case] else None,
             more_cpu=median(more) if more and case != OFF else None,
-            p50_s=p(turns[case], 50),
-            p99_s=p(turns[case], 99),
         )
         yield replace(measured, series={"more_cpu": more} if case != OFF else {})
 

@@ -147,6 +147,19 @@ def test_the_memo_stays_within_its_budget() -> None:
     assert memo.read("t", small) is not kept
 
 
+def test_the_memo_lets_go_of_what_nobody_has_asked_for_for_a_while() -> None:
+    now = 0.0
+    memo, raw = ToolMemo(ttl_s=300, clock=lambda: now), dumped([WEATHER])
+    first = memo.read("t", raw)
+    now = 299.0
+    assert memo.read("t", raw) is first
+    now = 598.0
+    assert memo.read("t", raw) is first  # each use makes it young again
+    now = 898.0
+    assert memo.read("t", raw) is not first
+    assert memo.counts.old == 1
+
+
 def test_deep_tools_are_an_error_wherever_the_limit_is_met() -> None:
     outcomes = set()
     for depth in (10, *range(850, 1050, 3), 100_000):
