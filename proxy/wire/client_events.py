@@ -205,7 +205,7 @@ def parse_create(
     own: dict[str, Raw] = {}
     lasting: dict[str, Raw] = {}
     for name, raw in members.items():
-        if name != "input" and not is_null(raw):
+        if raw != NULL and name != "input":
             (own if name in _OWN else lasting)[name] = raw
     terms = find(lasting, parse_terms) if find is not None else parse_terms(lasting)
     own_values = {name: _value(name, raw) for name, raw in own.items() if name in _TYPES}

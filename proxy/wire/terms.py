@@ -69,7 +69,10 @@ class TermsMemo:
 
     def find(self, tenant: str, members: Mapping[str, Raw], parse: Callable[[Mapping[str, Raw]], Terms]) -> Terms:
         """The terms that these members are; `parse` makes them, from members that pin no message."""
-        key = (tenant, xxhash.xxh3_128_digest(b"\0".join([x for pair in members.items() for x in _bytes(pair)])))
+        told: list[bytes | Raw] = []
+        for name, raw in members.items():
+            told += (name.encode(), raw)
+        key = (tenant, xxhash.xxh3_128_digest(b"\0".join(told)))
         now = self._clock()
         kept = self._kept.one(key, now)
         if kept is not None and kept.members == members:
@@ -84,10 +87,6 @@ class TermsMemo:
 
     def __len__(self) -> int:
         return len(self._kept)
-
-
-def _bytes(pair: tuple[str, Raw]) -> tuple[bytes, Raw]:
-    return pair[0].encode(), pair[1]
 
 
 def _size(members: Mapping[str, Raw], values: Mapping[str, Any]) -> int:

@@ -57,6 +57,18 @@ class _Answer(msgspec.Struct):
     content: Raw = NULL
 
 
+class _SaidPart(msgspec.Struct, gc=False):
+    type: str
+    text: str
+    annotations: Raw = NULL
+
+
+class _Said(msgspec.Struct, gc=False):
+    content: list[_SaidPart]
+    id: Raw = NULL
+    status: Raw = NULL
+
+
 class _Content(msgspec.Struct):
     content: Raw = NULL
     output: Raw = NULL
@@ -64,6 +76,7 @@ class _Content(msgspec.Struct):
 
 _REASONING = msgspec.json.Decoder(_Reasoning)
 _ANSWER = msgspec.json.Decoder(_Answer)
+_SAID = msgspec.json.Decoder(_Said)
 _CONTENT = msgspec.json.Decoder(_Content)
 _MEMBERS = msgspec.json.Decoder(dict[str, Raw])
 _TEXT = msgspec.json.Decoder(str)
@@ -238,6 +251,8 @@ class ItemShaper:
         return encode({**_members(shaped, param), "role": self._profile.developer})
 
     def _answer(self, item: Item, param: str) -> bytes:
+        if self._is_said_so(item):
+            return item.raw
         answer = decode(_ANSWER, item.raw, f"'{param}'", param)
         if bytes(memoryview(answer.content)[:1]) != b"[":
             is_empty = is_null(answer.content) or bytes(answer.content) == b'""'
@@ -254,6 +269,19 @@ class ItemShaper:
         if parts is not given:
             changed["content"] = parts
         return encode({**_members(item.raw, param), **changed}) if changed else item.raw
+
+    def _is_said_so(self, item: Item) -> bool:
+        """Is it one text with all that the server wants beside it, as nearly every answer is?"""
+        try:
+            answer = _SAID.decode(item.raw)
+        except (msgspec.DecodeError, RecursionError):
+            return False
+        if len(answer.content) != 1:
+            return False
+        part = answer.content[0]
+        if part.type != "output_text" or not part.text:
+            return False
+        return not self._profile.needs_status or NULL not in (part.annotations, answer.id, answer.status)
 
     def _with_parts(self, item: Item, member: str, param: str) -> bytes:
         """A message or an output with its parts as the server takes them."""
