@@ -25,7 +25,7 @@ _PART = st.one_of(
         },
     ),
 )
-_CONTENT = st.one_of(st.sampled_from(["said", "", None, 7, {}]), st.lists(_PART, max_size=2))
+_CONTENT: st.SearchStrategy[Any] = st.one_of(st.sampled_from(["said", "", None, 7, {}]), st.lists(_PART, max_size=2))
 
 
 @given(_ID, _STATUS, _CONTENT, st.sampled_from(["generic", "vllm", "llamacpp", "openai", "transformers", "xai"]))
