@@ -55,7 +55,7 @@ def _megabytes(_: click.Context, __: click.Parameter, value: str) -> tuple[int, 
     type=click.IntRange(1, 100),
     default=1,
     show_default=True,
-    help="How often each scene is played, contestants in turn.",
+    help="How often each scene but idle, agent-loop and observability is played, contestants in turn.",
 )
 @click.option("--sockets", default=_PLAN.idle_sockets, show_default=True, help="idle: how many, at most 10,000.")
 @click.option(
@@ -117,7 +117,7 @@ def bench(
       stream      CPU an event of long answers, many at once and one a write
       many        64 sessions at once
       idle        memory of 1,000 open sockets
-      rates       streams of 1,000 tokens a second: time added between tokens
+      rates       one stream of 4,000 tokens a second, then many of 1,000: time added between tokens
       agent-loop  tool calls over a link: deltas against full resend, by stage
       observability  CPU of metrics, log and traces, against none
 
@@ -125,6 +125,7 @@ def bench(
     Examples:
       loopline bench --quick
       loopline bench --scenes chain,agent-loop --rtt-ms 80 --html bench.html
+      loopline bench --scenes chain,deep --rounds 5 --svg plots
       loopline bench --upstream http://127.0.0.1:8000/v1
       loopline bench --versus other=http://127.0.0.1:4100/v1,1234 --json bench.json
     """
