@@ -23,7 +23,7 @@ class Column(NamedTuple):
 
 
 _SIZES = ("0.01 MB", "1 MB", "4 MB", "16 MB")
-_BURST, _STREAMS = "1 stream,", ("1 streams", "10 streams", "40 streams")
+_BURST, _STREAMS = "1 stream,", ("1 stream", "10 streams", "40 streams")
 COLUMNS: Sequence[Column] = (
     Column("chain, p50 at turns 1-3 / last 3, ms", "chain", (("", "p50_first_s"), ("", "p50_last_s")), 1e3, 1),
     Column("CPU a turn, ms", "chain", (("", "cpu_turn_s"),), 1e3, 2),
@@ -113,7 +113,10 @@ def _table(report: Report, floor: str, names: Sequence[str]) -> list[str]:
 
 def _kept_up(servers: Sequence[Sequence[Row]]) -> list[str]:
     """With how many streams of 1,000 tokens a second each server still kept up, and with how many no more."""
-    cells = [_most([row for row in rows if row.scene == "rates" and row.case.endswith(" streams")]) for rows in servers]
+    cells = [
+        _most([row for row in rows if row.scene == "rates" and row.case.endswith((" stream", " streams"))])
+        for rows in servers
+    ]
     return [f"| streams of 1,000 tokens/s kept up with | {' | '.join(cells)} |"] if any(cells) else []
 
 

@@ -69,7 +69,8 @@ def _deep(rows: Sequence[Row], colours: Colours) -> _Drawn:
 
 
 def _rates(rows: Sequence[Row], colours: Colours) -> _Drawn:
-    plot = _against([row for row in rows if row.case.endswith("streams")], "lag_p99_s", "streams", "behind", colours)
+    side_by_side = [row for row in rows if row.case.endswith(("stream", "streams"))]
+    plot = _against(side_by_side, "lag_p99_s", "streams", "behind", colours)
     yield "rates", plot, "How far the slowest 1 % of tokens are behind the upstream"
 
 

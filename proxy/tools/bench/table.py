@@ -75,4 +75,5 @@ def cell(row: Row, name: str) -> str:
         return MISSING
     unit = FIGURES[name].unit
     size, decimals = UNITS[unit]
-    return f"{value / size:,.{decimals}f}{' ' if unit not in ('/s', '') else ''}{unit}".rstrip()
+    shown = round(value / size, decimals) + 0.0  # no minus before what is rounded to nothing
+    return f"{shown:,.{decimals}f}{' ' if unit not in ('/s', '') else ''}{unit}".rstrip()

@@ -29,9 +29,9 @@ def test_each_server_is_told_against_the_floor_of_its_dialect() -> None:
 def test_where_a_server_saturates_is_told_by_its_streams() -> None:
     rows = [
         Row("rates", "1 stream, 4,000/s", "bare relay", {"lag_p50_s": 0.0002, "lag_p99_s": 0.001}),
-        Row("rates", "1 streams", "bare relay", {"lag_p99_s": 0.002}),
+        Row("rates", "1 stream", "bare relay", {"lag_p99_s": 0.002}),
         Row("rates", "40 streams", "bare relay", {"lag_p99_s": 0.01}),
-        Row("rates", "1 streams", "Loopline", {"lag_p99_s": 0.003}),
+        Row("rates", "1 stream", "Loopline", {"lag_p99_s": 0.003}),
         Row("rates", "40 streams", "Loopline", {"lag_p99_s": 0.5}, note="saturated"),
         Row("rates", "80 streams", "Loopline", {"lag_p99_s": 0.5}),  # of a better round
     ]

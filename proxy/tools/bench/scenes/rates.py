@@ -33,7 +33,8 @@ async def rates(who: Contestant, plan: Plan, step: Callable[[int], None]) -> Asy
     if plan.burst_s:
         yield await _case(who, step, f"1 stream, {1_000_000 // _BURST_GAP_US:,}/s", 1, _BURST_GAP_US, plan.burst_s)
     for streams in plan.rate_streams:
-        row = await _case(who, step, f"{streams} streams", streams, _GAP_US, plan.rate_s)
+        case = "1 stream" if streams == 1 else f"{streams} streams"
+        row = await _case(who, step, case, streams, _GAP_US, plan.rate_s)
         yield row
         if row.note:
             return
