@@ -30,9 +30,9 @@ from proxy.server.stored import StoredRoute
 from proxy.server.tls import Certificate
 from proxy.server.websocket import WebSocketRoute
 from proxy.session.background import Backgrounds
+from proxy.session.limits import SessionLimits
 from proxy.session.registry import Registry
 from proxy.session.services import Services
-from proxy.session.session import SessionLimits
 from proxy.session.tasks import Tasks
 from proxy.settings import Settings, is_loopback, status_key
 from proxy.state_folder import load_secrets

@@ -18,9 +18,10 @@ from proxy.server.connection import Connection
 from proxy.server.door import Door
 from proxy.server.handshake import agreed_compression, lasting_headers, refused_handshake
 from proxy.server.heartbeat import Heartbeat
+from proxy.session.limits import SessionLimits
 from proxy.session.registry import Registry
 from proxy.session.services import Caller, Services
-from proxy.session.session import Session, SessionLimits
+from proxy.session.session import Session
 
 
 class WebSocketRoute:

@@ -6,16 +6,14 @@ import asyncio
 import contextlib
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
 
 from proxy.access.budget import Held
-from proxy.access.gate import Grant
 from proxy.errors import Kind, LooplineError
 from proxy.session import lifetime, steering
 from proxy.session.followers import LaneFollower, LaneHolder
 from proxy.session.joining import join_trace
 from proxy.session.lanes import Lane, Lanes, Request, read_name
+from proxy.session.limits import SessionLimits
 from proxy.session.outbox import Outbox, Socket
 from proxy.session.registry import Registry
 from proxy.session.services import Caller, Services
@@ -25,7 +23,7 @@ from proxy.session.steers import Steers
 from proxy.session.turn import Turn
 from proxy.telemetry.observer import SessionRecord, TurnRecord
 from proxy.wire import ids
-from proxy.wire.client_events import Create, Limits, parse_create, parse_message
+from proxy.wire.client_events import Create, parse_create, parse_message
 from proxy.wire.codec import Raw, encode
 from proxy.wire.error_events import error_event
 from proxy.wire.items import Item
@@ -35,39 +33,6 @@ _RESTART = 1012  # the code after which clients connect again
 _TIMING_HEADER = "x-responsesapi-include-timing-metrics"
 _FLUSH_S = 2.0  # how long a socket that is to be closed may take for what was written to it
 _KEEPALIVE = b'{"type":"keepalive"}'
-
-
-@dataclass(frozen=True, slots=True)
-class SessionLimits:
-    """Bounds of one socket. Sizes are bytes, times seconds.
-
-    `stall_s` is what a client may take to make room, `lifetime_s` how long a socket lives (0: for ever) and
-    `lifetime_grace_s` what a running turn may take beyond that. A turn silent for `keepalive_s` gets a text event
-    (0: never).
-    """
-
-    frame_bytes: int = 64 * 1024 * 1024
-    queued_turns: int = 64
-    queued_bytes: int = 64 * 1024 * 1024
-    lanes: int = 32
-    running_turns: int = 16
-    stall_s: float = 30.0
-    lifetime_s: float = 3600.0
-    lifetime_grace_s: float = 30.0
-    keepalive_s: float = 25.0
-    request: Limits = field(default_factory=Limits)
-
-    def of(self, grant: Grant) -> SessionLimits:
-        """The limits of one client's socket."""
-        if grant.key is None:
-            return self
-        bounds = {"frame_bytes": self.frame_bytes, "lanes": self.lanes, "tools": self.request.tools}
-        return _bounded(self, **{name: grant.bound(name, general) for name, general in bounds.items()})
-
-
-@lru_cache(maxsize=256)  # one object for all sockets of a key, not one for each
-def _bounded(limits: SessionLimits, *, frame_bytes: int, lanes: int, tools: int) -> SessionLimits:
-    return replace(limits, frame_bytes=frame_bytes, lanes=lanes, request=limits.request._replace(tools=tools))
 
 
 class Session:

@@ -8,9 +8,10 @@ from dataclasses import replace
 
 import uvloop
 
+from proxy.session.limits import SessionLimits
 from proxy.session.registry import Registry
 from proxy.session.services import Caller
-from proxy.session.session import Session, SessionLimits
+from proxy.session.session import Session
 from proxy.session.tasks import Tasks
 from proxy.telemetry.metrics import Metrics
 from tests.session.scripted import Checkpoints, ScriptedClient, WaitingStore, services

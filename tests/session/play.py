@@ -7,9 +7,10 @@ from collections import Counter
 from typing import Any, NamedTuple
 
 from proxy.conversation.memory import MemoryStore
+from proxy.session.limits import SessionLimits
 from proxy.session.registry import Registry
 from proxy.session.services import Caller
-from proxy.session.session import Session, SessionLimits
+from proxy.session.session import Session
 from proxy.session.tasks import Tasks
 from tests.conformance.schema import TERMINAL
 from tests.session import ledger

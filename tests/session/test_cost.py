@@ -16,10 +16,11 @@ import xxhash
 import proxy
 from proxy.access.sealing import Sealer
 from proxy.session import prepared
+from proxy.session.limits import SessionLimits
 from proxy.session.outbox import Outbox
 from proxy.session.registry import Registry
 from proxy.session.services import Caller
-from proxy.session.session import Session, SessionLimits
+from proxy.session.session import Session
 from proxy.session.tasks import Tasks
 from proxy.translate.chat.items import ItemEncoder
 from proxy.translate.responses.items import ItemShaper

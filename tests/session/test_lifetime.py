@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from proxy.session.lifetime import expires_after
+from proxy.session.limits import SessionLimits
 from proxy.session.registry import Registry
 from proxy.session.services import Caller
-from proxy.session.session import Session, SessionLimits
+from proxy.session.session import Session
 from proxy.session.tasks import Tasks
 from proxy.tools.simulate import Options
 from tests.house import House, open_house

@@ -16,9 +16,10 @@ from typing import Any
 
 import pytest
 
+from proxy.session.limits import SessionLimits
 from proxy.session.registry import Registry
 from proxy.session.services import Caller
-from proxy.session.session import Session, SessionLimits
+from proxy.session.session import Session
 from proxy.session.tasks import Tasks
 from tests.conformance.schema import TERMINAL, check_event, check_turn
 from tests.session.playing import PlaySocket

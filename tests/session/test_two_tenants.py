@@ -23,9 +23,10 @@ from proxy.access.gate import Gate
 from proxy.access.keys import KeyLimits, Keys, make_key
 from proxy.conversation.memory import MemoryStore
 from proxy.http_client import HttpRequest
+from proxy.session.limits import SessionLimits
 from proxy.session.registry import Registry
 from proxy.session.services import Caller, NoHolder
-from proxy.session.session import Session, SessionLimits
+from proxy.session.session import Session
 from proxy.session.tasks import Tasks
 from proxy.session.turn import Turn
 from proxy.telemetry.observer import TurnRecord
