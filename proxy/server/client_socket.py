@@ -60,7 +60,8 @@ class ClientSocket(asyncio.Protocol):
 
     __slots__ = (
         *("heard_s", "pinged_s", "watch"),
-        *("_at_once", "_ended", "_given_up", "_gone", "_grant", "_held", "_inflating", "_lingers", "_lost", "_queue"),
+        *("_at_once", "_deadline", "_ended", "_given_up", "_gone", "_grant", "_held", "_inflating", "_lingers"),
+        *("_lost", "_queue"),
         *("_reader", "_reading_paused", "_room", "_rules", "_sent_code", "_session", "_timer", "_told", "_transport"),
         "_waiter",
     )
@@ -89,6 +90,7 @@ class ClientSocket(asyncio.Protocol):
         self._room: Signal | None = None  # while the client does not read
         self._told: Signal | None = None  # why the socket is closed
         self._gone: Signal | None = None
+        self._deadline: asyncio.TimerHandle | None = None  # for what is still sent once the session is over
 
     def begin(self, session: Session, early: bytes) -> None:
         """The session is there; what came before it is taken now."""
@@ -103,9 +105,10 @@ class ClientSocket(asyncio.Protocol):
         """The session is over: close the connection, if it is not."""
         self._stop()
         self._session = None
-        if not self._transport.is_closing() and self._transport.get_write_buffer_size():
-            # A client that does not read what it is still sent would keep it here for ever.
-            _ = asyncio.get_running_loop().call_later(_CLOSE_TIMEOUT_S, self._transport.abort)
+        if not self._lost and self._deadline is None:
+            # A client that does not read what it is still sent would keep it here for ever, one that has closed its
+            # side too. What TLS has handed on to its own transport is not told, so that everybody gets a deadline.
+            self._deadline = asyncio.get_running_loop().call_later(_CLOSE_TIMEOUT_S, self._transport.abort)
         self._transport.close()
 
     # --- What comes --------------------------------------------------------------------------------------------------
@@ -188,6 +191,9 @@ class ClientSocket(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._lost = True
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
         self._stop()
         self.resume_writing()
         if self._gone is not None:

@@ -97,14 +97,16 @@ class Timers:
     def _look(self) -> None:
         self._handle = None
         loop = asyncio.get_running_loop()
-        now, due = loop.time(), self._due
-        while due and (due[0][0] <= now or due[0][2].call is None):
-            call = heappop(due)[2].call
-            if call is not None:
-                call()
-        if due and self._handle is None:
-            self._looks_at = due[0][0]
-            self._handle = loop.call_at(self._looks_at, self._look)
+        now = loop.time()
+        try:
+            while (due := self._due) and (due[0][0] <= now or due[0][2].call is None):
+                call = heappop(due)[2].call
+                if call is not None:
+                    call()
+        finally:  # whatever one of them raises, the others are still called
+            if self._due and self._handle is None:
+                self._looks_at = self._due[0][0]
+                self._handle = loop.call_at(self._looks_at, self._look)
 
 
 class Timer:

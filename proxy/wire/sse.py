@@ -96,8 +96,8 @@ def _plain(data: bytes) -> list[bytes] | None:
         payloads = data[6:-2].split(b"\n\ndata: ")
         return payloads if data.count(b"\n") == 2 * len(payloads) else None
     if data.startswith(b"event: "):
-        if data.endswith(_ENDED):  # what ends a stream has no type
-            typed = _plain(data[: -len(DONE_FRAME)])
+        if data.endswith(_ENDED):  # what ends a stream has no type; one that ends twice is read line by line
+            typed = _typed(data[: -len(DONE_FRAME)].split(b"\n"))
             return None if typed is None else [*typed, DONE]
         return _typed(data.split(b"\n"))
     return None

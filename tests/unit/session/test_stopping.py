@@ -30,6 +30,19 @@ async def test_a_timer_may_begin_another_when_it_calls() -> None:
         await rung.wait()
 
 
+async def test_one_that_raises_keeps_no_other_from_its_time() -> None:
+    def fail() -> None:
+        raise ValueError("told to the loop")
+
+    timers, rung, told = Timers(), asyncio.Event(), []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["message"]))
+    with timers.after(0.001, fail), timers.after(0.001, rung.set), timers.after(0.002, told.append, "later"):
+        await rung.wait()
+        while len(told) < 2:
+            await asyncio.sleep(0)
+    assert told[-1] == "later"
+
+
 async def test_what_was_left_is_not_kept_alive_and_takes_no_memory_without_end() -> None:
     class Turn:
         def begin(self) -> None: ...

@@ -139,3 +139,8 @@ def test_typed_events_may_end_with_done() -> None:
     for cut in range(len(stream)):
         decoder = SseDecoder(1000)
         assert [*decoder.feed(stream[:cut]), *decoder.feed(stream[cut:])] == [*events, DONE]
+
+
+def test_an_end_that_is_told_very_often_ends_as_often() -> None:
+    stream = b"event: a\ndata: {}\n\n" + DONE_FRAME * 3000
+    assert SseDecoder(1000).feed(stream) == [b"{}", *[DONE] * 3000]
