@@ -128,6 +128,8 @@ class ClientSocket(asyncio.Protocol):
             self._transport.pause_reading()
             asyncio.get_running_loop().call_soon(self._read_on)
         if watch.begun and not watch.deaf:
+            if watch.bytes <= len(data) - len(watch.unread):
+                self._quiet()  # it began with this read; the time of the one before it is not its own
             self._count()
         elif self._held is not None:
             self._quiet()

@@ -13,9 +13,10 @@ import pytest
 from websockets.exceptions import InvalidStatus
 from websockets.frames import Frame, Opcode
 
+from proxy.server.client_socket import ClientSocket
 from proxy.tools.simulate import Options
 from tests.house import BEARER, House, open_house
-from tests.raw_socket import connection
+from tests.raw_socket import PROBE, TEXT, connection, frame, raw_socket
 from tests.wire_client import WireClient, user
 
 
@@ -214,6 +215,32 @@ async def test_a_message_in_pieces_within_the_deadline_is_whole() -> None:
             await asyncio.sleep(0)
         assert (await client.collect()).text == "whole"
         await client.works()
+
+
+async def test_each_message_of_a_client_that_always_has_one_under_way_has_a_deadline_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    counted, deadlines = ClientSocket._count, []
+
+    def count(self: ClientSocket) -> None:
+        counted(self)
+        deadlines.append(self._timer)
+
+    monkeypatch.setattr(ClientSocket, "_count", count)
+    async with open_house("chat") as house:
+        async with raw_socket(house.url) as client:
+            probe = frame(TEXT, PROBE)
+            for turn in range(3):
+                await client.send((probe if turn == 0 else probe[9:]) + probe[:9])  # at no time has everything come that was begun
+                assert await client.outcome() == "lives"
+            assert len(set(deadlines)) == len(deadlines) == 3
+            for number in range(9, len(probe) - 1):
+                await client.send(probe[number : number + 1])
+                async with asyncio.timeout(5):
+                    while len(deadlines) < number - 5:
+                        await asyncio.sleep(0)
+            assert set(deadlines[2:]) == {deadlines[2]}, "what comes of a message does not put its deadline off"
+        await nothing_held(house)
 
 
 async def test_a_body_that_trickles_has_a_deadline() -> None:
