@@ -231,7 +231,8 @@ async def test_each_message_of_a_client_that_always_has_one_under_way_has_a_dead
         async with raw_socket(house.url) as client:
             probe = frame(TEXT, PROBE)
             for turn in range(3):
-                await client.send((probe if turn == 0 else probe[9:]) + probe[:9])  # at no time has everything come that was begun
+                # From then on something has begun that is not whole, at any time.
+                await client.send((probe[9:] if turn else probe) + probe[:9])
                 assert await client.outcome() == "lives"
             assert len(set(deadlines)) == len(deadlines) == 3
             for number in range(9, len(probe) - 1):
