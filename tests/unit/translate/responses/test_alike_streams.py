@@ -202,6 +202,7 @@ def _is_told_the_same(payloads: Sequence[bytes], profile: str = "vllm") -> bool:
     return outcome([b"".join(by_frame)], profile) == wanted == outcome(by_frame, profile)
 
 
+@pytest.mark.slow  # half a minute of a core, all kinds in all forms
 @pytest.mark.parametrize("form", _FORMS, ids=range(len(_FORMS)))
 @pytest.mark.parametrize("kind", [*_ITEMS, b"mapped"], ids=bytes.decode)
 def test_an_odd_event_among_ordinary_ones_is_told_the_same(kind: bytes, form: bytes) -> None:
@@ -286,7 +287,7 @@ def _streams(draw: st.DrawFn) -> bytes:
 
 
 @given(_streams(), st.data(), st.sampled_from(["vllm", "llamacpp", "generic"]))
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=150)
 def test_undecoded_or_decoded_is_the_same(stream: bytes, data: st.DataObject, profile: str) -> None:
     reads = data.draw(st.sampled_from([[stream], frames(stream)]) | cuts(stream))
     assert outcome(reads, profile) == decoded(reads, profile)
