@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -48,12 +49,12 @@ async def test_no_page_has_lost_its_blocks() -> None:
     ]
 
 
-async def run(*command: str, given: str = "", cwd: Path = ROOT) -> str:
+async def run(*command: str, given: str = "", cwd: Path = ROOT, env: Mapping[str, str] | None = None) -> str:
     """What a command prints; it must end with 0 and write nothing to stderr."""
     process = await asyncio.create_subprocess_exec(
         *command,
         cwd=cwd,
-        env=environment({"UPSTREAM_KEY": "k"}),
+        env=environment(dict(env or {"UPSTREAM_KEY": "k"})),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
@@ -114,12 +115,15 @@ async def test_getting_started_has_settings_that_are_right(tmp_path: Path) -> No
     (settings,) = blocks(START, "toml")
     (tmp_path / "loopline.toml").write_text(settings)
     (commands,) = [block for block in blocks(START, "sh") if "check-config" in block]
-    check, serve = (line.removeprefix(".venv/bin/loopline ").split() for line in commands.splitlines())
-    said = await run(str(Path(sys.executable).with_name("loopline")), *check, cwd=tmp_path)
+    key, *lines = commands.splitlines()
+    assert key.startswith("export UPSTREAM_KEY=")  # the file names it, and without it there is nothing to check
+    exported = {"UPSTREAM_KEY": key.partition("=")[2].split()[0]}
+    check, serve = (line.removeprefix(".venv/bin/loopline ").split() for line in lines)
+    said = await run(str(Path(sys.executable).with_name("loopline")), *check, cwd=tmp_path, env=exported)
     assert 'default = "qwen3-8b"' in said
     assert 'aliases = { "gpt-*" = "qwen3-32b" }' in said
     serve[-1] = str(tmp_path / serve[-1])
-    async with loopline(*serve, "--port", "0", env={"UPSTREAM_KEY": "k"}) as running:
+    async with loopline(*serve, "--port", "0", env=exported) as running:
         await running.prints("  upstream http://127.0.0.1:8000/v1")
         await running.prints("  it ")
 
