@@ -290,6 +290,7 @@ async def test_between_the_limits_what_it_inflates_to_is_refused_and_the_next_ma
         await raw.lives()
 
 
+@pytest.mark.slow  # seven seconds of a core
 async def test_what_shrinks_a_thousandfold_is_taken_up_to_the_limit_of_any_message(house: House) -> None:
     compressed = Deflater(level=9)(echo_of(48 * MIB))
     assert len(compressed) * 900 < 48 * MIB

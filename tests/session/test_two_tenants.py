@@ -14,6 +14,7 @@ from collections.abc import Coroutine, Mapping
 from types import FrameType
 from typing import Any, TypeVar
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -330,7 +331,7 @@ class Counted:
             self.calls += 1
 
 
-TestTwoTenants = TwoTenants.TestCase
+TestTwoTenants = pytest.mark.slow(TwoTenants.TestCase)  # twelve seconds of a core
 TestTwoTenants.settings = settings(
     deadline=None, max_examples=25, stateful_step_count=25, suppress_health_check=[HealthCheck.too_slow]
 )
