@@ -11,11 +11,12 @@ BROWSES := $(VENV)/.browses
 # Errors are shown; that an index lacks a package, or that there is a newer pip, is not.
 PIP    := $(BIN)/pip --quiet --quiet --disable-pip-version-check install --editable
 ARGS   ?=
+SEARCH_ROUNDS ?= 5
 FUZZ_SECONDS ?= 120
 FLOOD_SECONDS ?= 60
 SOAK_MINUTES ?= 30
 
-.PHONY: help venv test test-slow coverage test-real test-clients test-dist test-vllm test-metrics test-browser picture dist run config docs dashboards check-dashboards golden fuzz flood soak scale bench budget check-budget bench-peers lock audit format clean
+.PHONY: help venv test test-slow coverage test-real test-clients test-dist test-vllm test-metrics test-browser picture dist run config docs dashboards check-dashboards golden search fuzz flood soak scale bench budget check-budget bench-peers lock audit format clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -75,6 +76,10 @@ test-browser: $(BROWSES) ## The status page in the system's Chromium, or LOOPLIN
 
 picture: $(BROWSES) ## Take docs/images/waterfall-*.png anew, light and dark, of an agent loop that runs
 	@$(BIN)/python -m tests.browser.picture docs/images
+
+search: $(STAMP) ## Draw other examples for the tests that hold for any input, SEARCH_ROUNDS=5 times over
+	@for round in $$(seq $(SEARCH_ROUNDS)); do \
+		$(BIN)/pytest -q -n auto --hypothesis-profile search -m hypothesis $(ARGS) || exit 1; done
 
 $(FUZZES): $(STAMP)
 	@$(PIP) '.[dev,fuzz]'

@@ -5,12 +5,18 @@ from __future__ import annotations
 import io
 from collections.abc import AsyncIterator, Iterator
 
+import hypothesis
 import pytest
 import structlog
 
 from proxy.telemetry.logging import configure
 from tests.house import DIALECTS, House, open_house
 from tests.wire_client import WireClient
+
+# Drawn examples are the same in every run: a commit is judged by what it changed. `make search` draws others.
+hypothesis.settings.register_profile("same", derandomize=True)
+hypothesis.settings.register_profile("search", print_blob=True)
+hypothesis.settings.load_profile("same")
 
 
 @pytest.fixture(scope="session", autouse=True)

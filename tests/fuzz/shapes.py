@@ -85,6 +85,7 @@ def _without_extensions(event: Json) -> Json:
 _OPAQUE: Mapping[str, Any] = {
     "logprobs": [],
     "annotations": [],
+    "annotation": {"type": "file_path", "file_id": "file_1", "index": 0},
     "summary": [],
     "encrypted_content": None,
     "phase": None,
