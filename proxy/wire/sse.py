@@ -6,6 +6,8 @@ comments are passed over.
 
 from __future__ import annotations
 
+import re
+
 from proxy.errors import Kind, LooplineError
 
 DONE = b"[DONE]"
@@ -13,6 +15,8 @@ DONE_FRAME = b"data: [DONE]\n\n"
 
 _BREAK = b"\n\n"
 _ENDED = _BREAK + DONE_FRAME
+_DATA = b"\ndata: "
+_NEXT = re.compile(rb"\n\nevent: [^\n]*\ndata: ")
 _BOM = b"\xef\xbb\xbf"
 _TYPE_STARTS_AT = len(b'{"type":"')
 
@@ -97,19 +101,19 @@ def _plain(data: bytes) -> list[bytes] | None:
         return payloads if data.count(b"\n") == 2 * len(payloads) else None
     if data.startswith(b"event: "):
         if data.endswith(_ENDED):  # what ends a stream has no type; one that ends twice is read line by line
-            typed = _typed(data[: -len(DONE_FRAME)].split(b"\n"))
+            typed = _typed(data[: -len(DONE_FRAME)])
             return None if typed is None else [*typed, DONE]
-        return _typed(data.split(b"\n"))
+        return _typed(data)
     return None
 
 
-def _typed(lines: list[bytes]) -> list[bytes] | None:
-    """The data of events of two lines each, `event:` and `data:`; None where one is not. The last line is empty."""
-    names, payloads = lines[:-1:3], lines[1::3]
-    if len(lines) % 3 != 1 or any(lines[2::3]) or b"\n".join(names).count(b"\nevent: ") != len(names) - 1:
-        return None
-    payloads = [line[6:] for line in payloads if line.startswith(b"data: ")]
-    return payloads if len(payloads) == len(names) else None
+def _typed(data: bytes) -> list[bytes] | None:
+    """The data of events of two lines each, `event:` and `data:`; None where one is not."""
+    named = data.find(_DATA)
+    payloads = _NEXT.split(data[named + len(_DATA) : -len(_BREAK)])
+    # Line ends that belong to nothing else would stand in a name or a payload.
+    plain = named == data.find(b"\n") and data.count(b"\n") == 3 * len(payloads)
+    return payloads if plain else None
 
 
 def _payloads(blocks: list[bytes]) -> list[bytes]:
