@@ -106,6 +106,11 @@ class Bounded(Generic[K, V]):
         self.counts.hits += 1
         return entry.value
 
+    def peek(self, key: K) -> V | None:
+        """What is kept, old or not; nothing is counted, and it becomes no younger."""
+        entry = self._entries.get(key)
+        return None if entry is None else entry.value
+
     def put(self, key: K, value: V, size: int, now: float) -> None:
         """Keep a value of `size` bytes; what is too large for the whole pool is not kept."""
         size += ENTRY_BYTES

@@ -7,6 +7,7 @@ parent and everything before them shared. Memory grows with what is new in each 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 
 import msgspec
 
@@ -22,6 +23,8 @@ _SHOWN_OVERHEAD_BYTES = 500
 _DEAD = frozenset({b"failed", b"cancelled"})
 _CALL_BYTES = 150  # an id in the set of open calls
 _LISTED_BYTES = 8  # a place in the list of a chain's pieces
+
+_KIND = attrgetter("kind")
 
 Encoder = Callable[[Sequence[Item]], bytes]
 
@@ -132,8 +135,10 @@ def link(
     """
     if parent is not None and parent.tenant != tenant:
         raise ValueError("a chain never crosses tenants")
-    kept = {encoding: _other_than(items, output, made) for encoding, made in (fragments or {}).items()}
-    own = _NODE_OVERHEAD_BYTES + items_bytes(items) + items_bytes(output)
+    raws = _raws(items, output)
+    raw_bytes = sum(map(len, raws))
+    kept = {encoding: _other_than(raws, raw_bytes, made) for encoding, made in (fragments or {}).items()}
+    own = _NODE_OVERHEAD_BYTES + raw_bytes + _ITEM_OVERHEAD_BYTES * len(raws)
     if parent is None or open_calls is not parent.open_calls:
         own += _CALL_BYTES * len(open_calls)
     if shown is not None:
@@ -151,18 +156,16 @@ def link(
         endpoint=endpoint,
         upstream_id=upstream_id,
         bare_bytes=own,
-        total_bytes=own
-        + sum(len(fragment) for fragment in kept.values() if fragment is not None)
-        + (parent.total_bytes if parent else 0),
+        total_bytes=own + sum(map(len, filter(None, kept.values()))) + (parent.total_bytes if parent else 0),
         depth=parent.depth + 1 if parent else 1,
         fragments=kept,
-        lasting=lasting(parent, (*items, *output)),
+        lasting=lasting(parent, items + output),
         shown=shown,
     )
     if before is not None:
         ((encoding, fragment),) = kept.items()
         if parent is None or parent.flat.get(encoding, before) is not None:
-            before.add(_pieces(made, fragment))
+            before.add(_pieces(raws, fragment))
             made.flat[encoding] = before
         if parent is not None:
             parent.flat[encoding] = None
@@ -176,9 +179,9 @@ def lasting(parent: Node | None, items: Sequence[Item]) -> tuple[Item, ...]:
     every turn does not make its turns dearer.
     """
     before = parent.lasting if parent else ()
-    added = {item.raw: item for item in reversed(items) if item.kind in LASTING}
-    if not added:
+    if LASTING.isdisjoint(map(_KIND, items)):
         return before
+    added = {item.raw: item for item in reversed(items) if item.kind in LASTING}
     return (*(item for item in before if item.raw not in added), *reversed(added.values()))
 
 
@@ -213,24 +216,28 @@ def history(node: Node | None, encoding: str, encode: Encoder, *, keep: bool = T
         if encoding in each.fragments:
             fragment = each.fragments[encoding]
         else:
-            made = b",".join(part for part in (encode(each.items), encode(each.output)) if part)
-            fragment = _other_than(each.items, each.output, made)
+            made = b",".join(filter(None, (encode(each.items), encode(each.output))))
+            raws = _raws(each.items, each.output)
+            fragment = _other_than(raws, sum(map(len, raws)), made)
             if keep:
                 each.fragments[encoding] = fragment
-        pieces.add(_pieces(each, fragment))
+        pieces.add(_pieces(_raws(each.items, each.output), fragment))
     return pieces
 
 
-def _pieces(node: Node, fragment: bytes | None) -> list[bytes]:
-    """A node's own part of its chain's pieces."""
+def _raws(items: tuple[Item, ...], output: tuple[Item, ...]) -> list[bytes]:
+    return [item.raw for item in items + output]
+
+
+def _pieces(raws: list[bytes], fragment: bytes | None) -> list[bytes]:
+    """A node's own part of its chain's pieces; `raws` are its items' bytes."""
     if fragment is None:
-        return [item.raw for each in (node.items, node.output) for item in each]
+        return raws
     return [fragment] if fragment else []
 
 
-def _other_than(items: Sequence[Item], output: Sequence[Item], fragment: bytes) -> bytes | None:
+def _other_than(raws: list[bytes], raw_bytes: int, fragment: bytes) -> bytes | None:
     """The fragment, None where it is the items' own bytes."""
-    raws = [item.raw for each in (items, output) for item in each]
-    if sum(map(len, raws)) + max(0, len(raws) - 1) != len(fragment):
+    if raw_bytes + max(0, len(raws) - 1) != len(fragment):
         return fragment
     return None if fragment == b",".join(raws) else fragment

@@ -193,11 +193,15 @@ class Turn:
         brief, translator, record = self._brief, self._translator, self._record
         assert brief is not None
         assert translator is not None
-        record.left_out = tuple(dict.fromkeys(translator.left_out))
+        self._note_left_out(translator)
         model = self._create.model or brief.model
         self._snapshot = events.Snapshot(
             record.response, self._create, model, brief.tools.echo, self._created_at, describe(record.left_out)
         )
+
+    def _note_left_out(self, translator: Translator) -> None:
+        if left_out := translator.left_out:
+            self._record.left_out = tuple(dict.fromkeys(left_out))
 
     async def _relay(self, running: RunningTurn, response: HttpResponse, translator: Translator) -> list[bytes]:
         """Pass on what arrives until the answer's last event; its own events are returned, not yet published."""
@@ -258,7 +262,7 @@ class Turn:
         services, create, translator = self._services, self._create, self._translator
         assert translator is not None
         assert self._snapshot is not None
-        parts = (translator.delta, translator.encode(result.items))
+        told = b",".join(filter(None, (translator.delta, translator.encode(result.items))))
         shown = self._snapshot.shown(
             result.status,
             usage=result.usage,
@@ -275,12 +279,11 @@ class Turn:
             stored=create.store,
             endpoint=self._record.endpoint,
             upstream_id=result.upstream_id,
-            fragments={translator.encoding: b",".join(part for part in parts if part)},
+            fragments={translator.encoding: told},
             before=self._history,
             shown=_kept(shown, result) if create.store else None,
         )
-        # Of the answer, too, something may be nothing that the upstream could be told again.
-        self._record.left_out = tuple(dict.fromkeys(translator.left_out))
+        self._note_left_out(translator)  # of the answer, too, something may be nothing that could be told again
         if create.store:
             await services.store.put(node, services.clock())
         self._record.stored_s = services.clock()

@@ -6,8 +6,10 @@ A turn adds its numbers up in its `TurnRecord` and reports once, at its end.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
+
+import msgspec
 
 from proxy.http_client import AttemptWatch
 
@@ -46,8 +48,7 @@ class Loop(NamedTuple):
     upstream: float
 
 
-@dataclass(slots=True)
-class TurnRecord:
+class TurnRecord(msgspec.Struct, eq=False):
     """One turn, from its create to its terminal event. Times are seconds, sizes bytes.
 
     `outcome` is `completed`, `incomplete`, `failed`, `refused` (no response began) or `cancelled`; `error` the kind
@@ -115,7 +116,7 @@ class TurnRecord:
     upstream_end_s: float | None = None
     stored_s: float | None = None
     ended_s: float | None = None
-    _stages: Stages | None = field(default=None, repr=False)
+    _stages: Stages | None = None
 
     def stages(self, now: float = 0.0) -> Stages:
         """Where its time went, until `now` where it has not ended. Their sum is that time.

@@ -12,8 +12,9 @@ A translator lives for one turn and does no I/O.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+import msgspec
 
 from proxy.models.profile import Profile
 from proxy.translate.fragments import Fragments
@@ -25,7 +26,7 @@ from proxy.wire.items import Item
 STEERED = "steered"
 
 
-class Brief(NamedTuple):
+class Brief(msgspec.Struct, frozen=True, eq=False):
     """What a translator is told of its turn.
 
     `model` is the upstream's name. `seed` makes the item ids, `sequence` is the number of the first event.
@@ -52,7 +53,7 @@ class Brief(NamedTuple):
     known: Fragments | None = None
 
 
-class Body(NamedTuple):
+class Body(msgspec.Struct, frozen=True, eq=False):
     """What is sent upstream: the path under the endpoint's url, and the body in parts.
 
     `repeatable` says that sending it twice does no harm.
@@ -63,8 +64,7 @@ class Body(NamedTuple):
     repeatable: bool
 
 
-@dataclass(slots=True)
-class Tokens:
+class Tokens(msgspec.Struct):
     """Usage as the upstream counted it, in tokens."""
 
     input: int = 0
@@ -94,8 +94,7 @@ def counted(
     return made if largest <= _MAX_TOKENS else None
 
 
-@dataclass(slots=True)
-class Result:
+class Result(msgspec.Struct):
     """A whole answer.
 
     `status` is `completed` or `incomplete`, `incomplete` the JSON of its details. `output` are the items' bytes joined

@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from proxy.errors import LooplineError
 from proxy.wire.client_events import Limits, parse_create
@@ -194,7 +195,7 @@ def _stream(dialect: str, sent: Sent) -> Callable[[], None]:
     profile = "generic" if dialect == "chat" else "vllm"
 
     def run() -> None:
-        made = translator(briefed(CREATES[4], profile)._replace(max_event_bytes=1 << 26), dialect)
+        made = translator(replace(briefed(CREATES[4], profile), max_event_bytes=1 << 26), dialect)
         step = size or len(data)
         with suppress(LooplineError):
             for at in range(0, len(data), step):

@@ -117,8 +117,10 @@ class ResponsesTranslator:
     @property
     def left_out(self) -> list[LeftOut]:
         """What the request cannot say."""
-        refused = self._answer.refused if isinstance(self._answer, Repaired) else ()
-        return [*self._left_out, *self._shaper.left_out, *(LeftOut("call", name) for name in refused)]
+        left_out = self._left_out + self._shaper.left_out
+        if isinstance(self._answer, Repaired):
+            left_out += [LeftOut("call", name) for name in self._answer.refused]
+        return left_out
 
     @property
     def ended(self) -> bool:

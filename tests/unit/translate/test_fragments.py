@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from proxy.caching import Pool
 from proxy.errors import LooplineError
@@ -35,7 +36,7 @@ def memo(limit: int = 1 << 24, now: Callable[[], float] = lambda: 0.0) -> Fragme
 
 def sent(told: Brief, dialect: str, known: Fragments | None) -> Any:
     """What is sent upstream and what is left out; or the error."""
-    told = told._replace(known=known)
+    told = replace(told, known=known)
     try:
         made = ChatTranslator(told) if dialect == "chat" else ResponsesTranslator(told)
         return b"".join(made.request([]).parts), list(made.left_out)

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from proxy.access.sealing import Sealer
 from proxy.errors import Kind, LooplineError
@@ -561,7 +562,7 @@ def logged(token: str | None, *tokens: str, **delta: Any) -> Event:
 
 
 def with_profile(made: Create, *payloads: object, profile: Profile = LOGGED) -> list[Event]:
-    told = play(ChatTranslator(brief(made)._replace(profile=profile)), [sse(*payloads)], made)
+    told = play(ChatTranslator(replace(brief(made), profile=profile)), [sse(*payloads)], made)
     check_turn(told)
     return told
 
@@ -644,7 +645,7 @@ SEALER = Sealer({"k": b"0" * 32})
 
 
 def sealing() -> ChatTranslator:
-    return ChatTranslator(brief(create())._replace(seal_reasoning=lambda said: SEALER.seal("t", said)))
+    return ChatTranslator(replace(brief(create()), seal_reasoning=lambda said: SEALER.seal("t", said)))
 
 
 @pytest.mark.parametrize("finish", ["stop", "length"])

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from proxy.errors import LooplineError
 from proxy.models.profile import profiles
@@ -325,7 +326,7 @@ def test_raw_reasoning_is_sealed_where_the_client_wants_it(faithful: bool, form:
     plain = done("reasoning", "r", summary=[], content=content, status="completed")
     theirs = done("reasoning", "q", summary=[], content=content, encrypted_content="gAAAA")
     events = [plain, theirs, ended()] if form == "events" else [ended(output=[plain["item"], theirs["item"]])]
-    told_to = brief(create())._replace(seal_reasoning=lambda text: f"sealed:{text}")
+    told_to = replace(brief(create()), seal_reasoning=lambda text: f"sealed:{text}")
     told = play(ResponsesTranslator(told_to, faithful=faithful), [sse(*events)])
     assert [item["encrypted_content"] for item in output(told)] == ["sealed:hm", "gAAAA"]
     assert output(told) == [event["item"] for event in told if event["type"] == "response.output_item.done"]

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from proxy.errors import Kind, LooplineError
 from proxy.translate.responses.translator import ResponsesTranslator
@@ -402,13 +403,13 @@ def test_log_probabilities_of_a_message_that_was_left_open_are_told_at_its_end()
     ],
 )  # fmt: skip
 def test_what_to_do_about_a_prompt_too_long_is_told_inside_a_stream_too(event: Event) -> None:
-    made = ResponsesTranslator(brief(create())._replace(context_hint="Do this."))
+    made = ResponsesTranslator(replace(brief(create()), context_hint="Do this."))
     with pytest.raises(LooplineError, match=r"too long\. Do this\."):
         made.feed(sse(event))
 
 
 def test_what_to_do_about_a_prompt_too_long_is_told_in_a_document_too() -> None:
-    made = ResponsesTranslator(brief(create())._replace(context_hint="Do this."))
+    made = ResponsesTranslator(replace(brief(create()), context_hint="Do this."))
     made.feed(dumped({"status": "failed", "error": {"code": "context_length_exceeded", "message": "too long"}}))
     with pytest.raises(LooplineError, match=r"too long\. Do this\."):
         made.finish()
