@@ -299,4 +299,4 @@ def parse_input(raw: Raw, limits: Limits, read: _Read | None = None) -> tuple[It
         )
     if read is not None and len(parts) > 1:
         return read(parts)
-    return tuple(parse_item(part, f"input[{index}]") for index, part in enumerate(parts))
+    return tuple([parse_item(part, f"input[{index}]") for index, part in enumerate(parts)])

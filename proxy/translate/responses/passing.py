@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import takewhile
 from typing import Any
 
-from proxy.translate.responses.events import HEAD, MEMBERS, Event, Head, Open, output_item, recognised
+from proxy.translate.responses.events import HEAD, MEMBERS, Event, Open, output_item, recognised
 from proxy.translate.responses.growing import RAWS, is_sealed, text_of
 from proxy.translate.responses.sink import Sink
 from proxy.translate.responses.whole import by_index, closed, cut, grown
@@ -62,7 +62,7 @@ class Passed:
         self._seal = seal
         self._open: dict[int, Open] = {}  # items that were added and are not done, by their index
         self._said: list[bytes] = []  # events since the first of them, decoded only if the turn ends without their end
-        self._done: list[Head] = []  # one for each of the items
+        self._done: list[Raw] = []  # the items as the upstream told them
         self._used: set[int] = set()  # indices that items have
         self._next = 0  # above all of them
 
@@ -184,7 +184,7 @@ class Passed:
         if not self._open:
             self._said = []
         self._take_index(index)
-        self._done.append(HEAD.decode(event.item))
+        self._done.append(event.item)
         self.items.append(item)
 
     def _sealed(self, item: Item) -> Item | None:
@@ -207,7 +207,8 @@ class Passed:
         if not self._open and [bytes(raw) for raw in output] == [item.raw for item in self.items]:
             return
         items = [output_item(raw) for raw in output]
-        told = [*((head, _IS_DONE) for head in self._done), *((each.head, at) for at, each in self._open.items())]
+        told = [(HEAD.decode(raw), _IS_DONE) for raw in self._done]
+        told += [(each.head, at) for at, each in self._open.items()]
         said = by_index(self._said) if self._open else {}
         for position, (item, at) in enumerate(zip(items, recognised(output, told), strict=True)):
             item = self._sealed(item) or item
