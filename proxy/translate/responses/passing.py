@@ -6,7 +6,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import takewhile
 from typing import Any
 
-from proxy.translate.responses.events import HEAD, MEMBERS, Event, Open, output_item, recognised
+import msgspec
+
+from proxy.errors import LooplineError
+from proxy.translate.responses.events import HEAD, MEMBERS, Event, Head, Open, output_item, recognised
 from proxy.translate.responses.growing import RAWS, is_sealed, text_of
 from proxy.translate.responses.sink import Sink
 from proxy.translate.responses.whole import by_index, closed, cut, grown
@@ -23,28 +26,40 @@ _DELTAS: Mapping[str, bytes] = {
 # Events that speak of a part of an item.
 _HAS_PART = ("response.content_part.", "response.output_text.", "response.refusal.", "response.reasoning_text.")
 _RIGHT = b'{"type":"%b","sequence_number":%d,'
-# How the events begin that pass undecoded: those within an item.
-_RIGHT_KINDS = frozenset(
-    b'{"type":"response.%b"' % kind
+# What the events that pass undecoded begin with, those within an item: up to the type, up to the number.
+_HEADS: Mapping[bytes, bytes] = {
+    kind: kind + b',"sequence_number":'
     for kind in (
-        *(b"content_part.added", b"content_part.done", b"output_text.annotation.added"),
-        *(b"reasoning_summary_part.added", b"reasoning_summary_part.done"),
-        *(
-            b"%b.%b" % (grows, verb)
-            for grows in (
-                *(b"output_text", b"refusal", b"reasoning_text", b"reasoning_summary_text"),
-                *(b"function_call_arguments", b"custom_tool_call_input"),
-            )
-            for verb in (b"delta", b"done")
-        ),
+        b'{"type":"response.%b"' % name
+        for name in (
+            *(b"content_part.added", b"content_part.done", b"output_text.annotation.added"),
+            *(b"reasoning_summary_part.added", b"reasoning_summary_part.done"),
+            *(
+                b"%b.%b" % (grows, verb)
+                for grows in (
+                    *(b"output_text", b"refusal", b"reasoning_text", b"reasoning_summary_text"),
+                    *(b"function_call_arguments", b"custom_tool_call_input"),
+                )
+                for verb in (b"delta", b"done")
+            ),
+        )
     )
-)
+}
+_ADDED, _DONE = b'{"type":"response.output_item.added"', b'{"type":"response.output_item.done"'
 _LANE = b'"stream_id"'
 _TOGETHER = 64  # events looked at together
 _NUMBERED = 10_000
 _NUMBERS = [b"%d," % number for number in range(_NUMBERED)]  # made once: to write one takes as long as the rest
 _CLOSED = ord("}")
 _IS_DONE = -1
+
+
+class _ItemEvent(msgspec.Struct, gc=False):
+    item: Raw = NULL
+    output_index: int | None = None
+
+
+_ITEM = msgspec.json.Decoder(_ItemEvent)
 
 
 class Passed:
@@ -78,24 +93,26 @@ class Passed:
         self._said.append(event)
         self._sink.emit(event)
 
-    def take_alike(self, payloads: Sequence[bytes], start: int) -> int:
-        """Pass the events from `start` on that are right as they are, undecoded; returns how many of them."""
-        head, at = b"no event", 0
+    def take_right(self, payloads: Sequence[bytes], start: int) -> int:
+        """Pass the events from `start` on that are right as they are; returns how many. Those in an item undecoded."""
+        first = payloads[start]
+        kind = first[: first.find(b",")]
+        head = _HEADS.get(kind)
+        if head is None:
+            return int(kind in (_ADDED, _DONE) and self._take_item(kind, first))
         right: list[bytes] = []
         # Slices: a call of `startswith` takes twice as long.
         for number, payload in enumerate(payloads[start : start + _TOGETHER], self._sink.sequence):
-            if payload[:at] != head:
-                kind = payload[: payload.find(b",")]
-                if kind not in _RIGHT_KINDS:
-                    break
-                head = kind + b',"sequence_number":'
-                at = len(head)
             told = _NUMBERS[number] if number < _NUMBERED else b"%d," % number
-            if payload[: at + len(told)] != head + told or payload[-1] != _CLOSED:
+            begin = head + told
+            if payload[: len(begin)] != begin:
+                head = _HEADS.get(payload[: payload.find(b",")], b"")
+                begin = head + told
+                if not head or payload[: len(begin)] != begin:
+                    break
+            if payload[-1] != _CLOSED:
                 break
             right.append(payload)
-        if not right:
-            return 0
         # Looked at together: the member would move an event to another lane.
         joined = b"".join(right)
         if _LANE in joined or not _is_utf8(joined):
@@ -103,6 +120,29 @@ class Passed:
         self._said += right
         self._sink.emit_all(right)
         return len(right)
+
+    def _take_item(self, kind: bytes, payload: bytes) -> bool:
+        """Pass an item's first or last event if it is right as it is, and was understood."""
+        right = b'%b,"sequence_number":%d,' % (kind, self._sink.sequence)
+        if not (payload.startswith(right) and payload[-1] == _CLOSED and _is_right(payload)):
+            return False
+        try:
+            event = _ITEM.decode(payload)
+            if event.output_index is None:
+                return False
+            if kind == _ADDED:
+                head = HEAD.decode(event.item)
+                self.emit(payload)
+                self._begin(event.output_index, event.item, head)
+                return True
+            item = parse_item(event.item, "output")
+        except (msgspec.DecodeError, RecursionError, LooplineError):
+            return False  # whoever reads it again says what is wrong with it
+        if self._sealed(item) is not None:
+            return False
+        self.emit(payload)
+        self._finish(event.output_index, event.item, item)
+        return True
 
     def take(self, event: Event, payload: bytes) -> None:
         """An event of an item, or one that nobody here knows."""
@@ -168,9 +208,12 @@ class Passed:
         if event.output_index is None:
             event.output_index = self._next
         self._pass(event, payload)
+        self._begin(event.output_index, event.item, head)
+
+    def _begin(self, index: int, raw: Raw, head: Head) -> None:
         if not self._open:
             self._said = []
-        self._open[self._take_index(event.output_index)] = Open(event.item, head)
+        self._open[self._take_index(index)] = Open(raw, head)
 
     def _item_done(self, event: Event, payload: bytes) -> None:
         item = output_item(event.item)
@@ -180,11 +223,14 @@ class Passed:
             payload = encode({**MEMBERS.decode(payload), "type": event.type, "item": event.item})
         index = event.output_index = self._index(event)
         self._pass(event, payload)
+        self._finish(index, event.item, item)
+
+    def _finish(self, index: int, raw: Raw, item: Item) -> None:
         self._open.pop(index, None)
         if not self._open:
             self._said = []
         self._take_index(index)
-        self._done.append(event.item)
+        self._done.append(raw)
         self.items.append(item)
 
     def _sealed(self, item: Item) -> Item | None:

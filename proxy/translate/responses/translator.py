@@ -32,6 +32,8 @@ from proxy.wire.codec import Raw, encode, is_null
 from proxy.wire.items import Item, string
 from proxy.wire.sse import DONE
 
+# They say again what the first event said.
+_REPEATED = (b'{"type":"response.in_progress",', b'{"type":"response.queued",')
 _FAILED = frozenset({"failed", "cancelled"})
 # What an event may be called that we do not know: it stands in `event:` lines as it is.
 _NAME = re.compile(r"[\w.:/-]{1,128}")
@@ -186,7 +188,7 @@ class ResponsesTranslator:
         try:
             payloads = self._intake.feed(data)
             while at < len(payloads) and self._final is None:  # nothing that follows the end belongs to the answer
-                if taken := answer.take_alike(payloads, at):
+                if taken := answer.take_right(payloads, at):
                     at += taken
                 else:
                     self._take(payloads[at])
@@ -247,7 +249,7 @@ class ResponsesTranslator:
         return b",".join(item.raw for item in self._answer.items)
 
     def _take(self, payload: bytes) -> None:
-        if payload == DONE:
+        if payload == DONE or (self._upstream_id is not None and payload.startswith(_REPEATED)):
             return
         try:
             payload.isascii() or payload.decode()  # msgspec does not look at bytes that it leaves undecoded
