@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from proxy.access.budget import Budget, Held
 from proxy.conversation.chain import Node
@@ -24,7 +24,7 @@ _NAME = re.compile(r"[A-Za-z0-9_.-]{1,256}")
 _STRING = msgspec.json.Decoder(str)
 
 
-class Request(NamedTuple):
+class Request(msgspec.Struct, frozen=True, eq=False):
     """Something that came for a lane: a create, or what is wrong with one, to be answered in its turn.
 
     `waits` says whether it takes room among those that wait. `steers` become part of its response; a `successor` was
@@ -72,7 +72,7 @@ class Lane:
         """What would start next is answered with this error in its turn. False where there is nothing to give up."""
         if not self.queue or isinstance(self.queue[0].what, LooplineError):
             return False
-        self.queue[0] = self.queue[0]._replace(what=error)
+        self.queue[0] = replace(self.queue[0], what=error)
         return True
 
     def ended(self) -> Happened:
@@ -156,7 +156,7 @@ class Lanes:
         starts_now = lane.state is State.IDLE and not self._ready and self.running < self._max_running
         if not starts_now:
             self._waiting.add(request.size)
-            request = request._replace(waits=True)
+            request = replace(request, waits=True)
         lane.queue.append(request)
         self._enlist(lane, lane.moved(Happened.CREATE))
 

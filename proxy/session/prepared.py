@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import replace
 
 from proxy.conversation import chain
 from proxy.conversation.chain import Node
@@ -25,7 +27,7 @@ from proxy.wire.items import Item, pair_calls, revive_cut_calls
 _FIRST_SEQUENCE = 2
 
 
-class Prepared(NamedTuple):
+class Prepared(msgspec.Struct, frozen=True, eq=False):
     """A turn that is ready to be translated. `open_calls` are those that no output has answered."""
 
     endpoint: Endpoint
@@ -64,7 +66,7 @@ async def prepare(services: Services, caller: Caller, create: Create, parent: No
     items = revive_cut_calls(items, parent.output if parent else ())
     create = create.limited(endpoint.max_output_tokens)
     if items is not create.items:
-        create = create._replace(items=items)
+        create = replace(create, items=items)
     open_calls = pair_calls(parent.open_calls if parent else frozenset(), create.items)
     _check_size(parent, create, caller.grant.bound("history_bytes", services.history_bytes))
     catalog, model = await _model(services, caller, create, endpoint)

@@ -7,6 +7,8 @@ import contextlib
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 
+from msgspec.structs import replace
+
 from proxy.access.budget import Held
 from proxy.errors import Kind, LooplineError
 from proxy.session import lifetime, steering
@@ -256,7 +258,7 @@ class Session:
         if lane.running is None:
             self.refuse(lane, request, error)
         else:
-            lane.queue.append(request._replace(what=error, waits=False))
+            lane.queue.append(replace(request, what=error, waits=False))
 
     def _answer(self, event: bytes, stream_id: str | None = None) -> None:
         self.outbox.send([event], stream_id)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from proxy.conversation.chain import Node
 from proxy.errors import LooplineError
@@ -131,7 +132,7 @@ def with_owed(create: Create, steers: Sequence[Steer]) -> Create:
     while outputs < len(create.items) and create.items[outputs].kind in CALL_OF_OUTPUT:
         outputs += 1
     items = create.items[:outputs] + joined(steers) + create.items[outputs:]
-    return create._replace(items=items)
+    return replace(create, items=items)
 
 
 def accepted_event(steer: Steer) -> bytes:

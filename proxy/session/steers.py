@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from msgspec.structs import replace
+
 from proxy.access.budget import Held
 from proxy.errors import LooplineError
 from proxy.session import steering
@@ -109,7 +111,7 @@ class Steers:
         if request.what.parent_id != lane.owed_by:
             self.give_back(lane, steers, "The lane went on without answering the response's calls.")
             return request
-        return request._replace(what=steering.with_owed(request.what, steers), steers=steers)
+        return replace(request, what=steering.with_owed(request.what, steers), steers=steers)
 
     def give_back(self, lane: Lane, steers: Sequence[Steer], message: str) -> None:
         """These steers did not become part of any response."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from proxy.conversation import chain
 from proxy.conversation.chain import Node
 from proxy.conversation.listing import Context
@@ -50,7 +52,7 @@ class Turn:
         self._whole = False  # has the answer ended by itself? Then nothing can stop it any more
         self._upstream_part = Stoppable()  # what `steer` ends
         self._unsent: list[bytes] = []  # what leaves with the next events
-        self._history = chain.Pieces()  # what the turn continues, in the upstream's dialect
+        self._history: chain.Pieces | None = None  # what the turn continues, in the upstream's dialect
 
     async def run(self, running: RunningTurn) -> None:
         """Travel the road; whatever goes wrong ends in one event."""
@@ -83,12 +85,12 @@ class Turn:
         record.started_s = services.clock()
         prepared = await self.prepare()
         record.prepared_s = services.clock()
-        endpoint, catalog, brief, open_calls = prepared
+        endpoint, brief, open_calls = prepared.endpoint, prepared.brief, prepared.open_calls
         create, parent = self._create, self._parent
         self._created_at = int(services.wall())
         self._translator = translator = translator_for(prepared)
         self._note(endpoint, translator, brief)
-        record.model_known = services.names.knows(brief.model, catalog)
+        record.model_known = services.names.knows(brief.model, prepared.catalog)
         record.answers_calls = parent is not None and bool(parent.open_calls)
         if create.generate:
             require_answers(open_calls)
@@ -319,7 +321,7 @@ class Turn:
                 b"cancelled" if cancelled else b"failed", error=b"null" if cancelled else failed_error(error)
             )
             if self._create.background:
-                await self._keep_failed(shown._replace(output=output))
+                await self._keep_failed(replace(shown, output=output))
             failed = shown.render(output)
             owed.append(events.event(b"response.failed", self._translator.sequence, b'"response":' + failed))
             running.publish(owed)
@@ -375,7 +377,7 @@ _NOTHING = Result(items=(), output=b"", status=b"completed", usage=events.NO_USA
 def _kept(shown: Shown, result: Result) -> Shown:
     """What is kept to be shown: the output only where the items' bytes are not what the client was told."""
     same = result.output == b",".join(item.raw for item in result.items)
-    return shown if same else shown._replace(output=result.output)
+    return shown if same else replace(shown, output=result.output)
 
 
 def _owed(translator: Translator) -> list[bytes]:

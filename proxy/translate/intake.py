@@ -26,9 +26,12 @@ class Intake:
         if self._document is None:
             return self._sse.feed(data)
         if not self.is_document:
-            start = data.lstrip()[:1]
+            start = data[:1]
+            if start.isspace():
+                start = data.lstrip()[:1]
             if start not in (b"", b"{"):
-                data = b"".join((*self._document, data))
+                if self._document:
+                    data = b"".join((*self._document, data))
                 self._document = None
                 return self._sse.feed(data)
             self.is_document = start == b"{"

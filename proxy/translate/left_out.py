@@ -24,5 +24,7 @@ class LeftOut(NamedTuple):
 
 def describe(left_out: Sequence[tuple[str, str]]) -> str:
     """All of it in one line, for people; empty for nothing."""
+    if not left_out:
+        return ""
     text = ", ".join(f"{what} {name}" for what, name in dict.fromkeys(left_out))
     return text if len(text) <= _MAX_CHARS else text[: _MAX_CHARS - 1] + "…"

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from proxy.errors import Kind, LooplineError
 from proxy.wire.codec import NULL, Raw, decode, decode_array, decode_object, is_null
@@ -92,7 +93,7 @@ class Limits(NamedTuple):
     tools: int = 1024
 
 
-class Create(NamedTuple):
+class Create(msgspec.Struct, frozen=True, eq=False):
     """A `response.create`, or the body of `POST /v1/responses`.
 
     `terms` are the members that clients repeat from turn to turn, `own` those that may differ in each, without
@@ -146,7 +147,7 @@ class Create(NamedTuple):
         if not max_output_tokens or "max_output_tokens" in self.terms.members:
             return self
         limit = max_output_tokens
-        return self._replace(terms=self.terms.made(f"at most {limit}", (), lambda: _with_limit(self.terms, limit)))
+        return replace(self, terms=self.terms.made(f"at most {limit}", (), lambda: _with_limit(self.terms, limit)))
 
     def value(self, name: str) -> Any:
         """A member's value, of those that are decoded; None where it is absent."""

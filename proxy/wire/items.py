@@ -7,9 +7,9 @@ to a Responses upstream or back to the client.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from proxy.errors import Kind, LooplineError
 from proxy.wire.codec import NULL, SMALL_BYTES, Raw, decode, decode_array, decode_members, encode
@@ -54,8 +54,10 @@ class _Named(msgspec.Struct):
 _NAMED = msgspec.json.Decoder(_Named)
 
 
-class Item(NamedTuple):
+class Item(msgspec.Struct, frozen=True, gc=False):
     """One item. `kind` is its type, `message` where a role stands without one.
+
+    A Struct, since a long history has tens of thousands, which no collection looks at.
 
     `raw` is a JSON object that always has a `type`: llama.cpp rejects messages without, clients leave it out.
     `call_id` pairs a call of the client's with its output; None for one that a server has answered itself.
@@ -132,9 +134,9 @@ def revive_cut_calls(items: tuple[Item, ...], output: Iterable[Item]) -> tuple[I
     for item in items:
         if item.kind in CALLS and item.call_id in answered:
             cut.pop(item.call_id, None)  # the client sends it itself, with whatever status
-            item = item._replace(unfinished=False) if item.unfinished else item
+            item = replace(item, unfinished=False) if item.unfinished else item
         elif item.kind in CALL_OF_OUTPUT and item.call_id in cut:
-            made.append(cut.pop(item.call_id)._replace(unfinished=False))
+            made.append(replace(cut.pop(item.call_id), unfinished=False))
         made.append(item)
     return tuple(made)
 

@@ -8,9 +8,9 @@ streaming events; protocol.md 2.2 and 4.1.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from proxy.wire.client_events import Create
 from proxy.wire.codec import Raw, decode, encode, is_null
@@ -54,7 +54,7 @@ def usage(tokens_in: int, cached: int, tokens_out: int, reasoning: int, total: i
 NO_USAGE = usage(0, 0, 0, 0, 0)
 
 
-class Shown(NamedTuple):
+class Shown(msgspec.Struct, frozen=True):
     """A response object in one state, in pieces, its output left out: what is kept of it to be shown again.
 
     `before` goes up to the output's bracket, `usage` starts with the closing one, `tail` echoes the request. `output`
@@ -78,7 +78,7 @@ class Shown(NamedTuple):
         theirs = other.tail if other is not None else (b"",) * len(self.tail)
         tail = tuple(old if old == new else new for old, new in zip(theirs, self.tail, strict=True))
         own = sum(len(new) for old, new in zip(theirs, tail, strict=True) if new is not old)
-        return self._replace(tail=tail), own + len(self.before) + len(self.usage) + len(self.output or b"")
+        return replace(self, tail=tail), own + len(self.before) + len(self.usage) + len(self.output or b"")
 
 
 class Snapshot:

@@ -248,17 +248,17 @@ REPLY = (
 @pytest.mark.parametrize("profile", ["generic", "simulated", "openai", "vllm"])
 async def test_sealed_reasoning_is_opened_once_not_in_every_turn(profile: str, monkeypatch: pytest.MonkeyPatch) -> None:
     counts: Counter[str] = Counter()
-    shaped, opened = ItemShaper._shaped, Sealer.open
+    fitted, opened = ItemShaper._fitted, Sealer.open
 
     def shape(shaper: ItemShaper, item: Item, param: str) -> bytes:
         counts["items shaped"] += 1
-        return shaped(shaper, item, param)
+        return fitted(shaper, item, param)
 
     def unseal(sealer: Sealer, tenant: str, sealed: str) -> str | None:
         counts["seals opened"] += 1
         return opened(sealer, tenant, sealed)
 
-    monkeypatch.setattr(ItemShaper, "_shaped", shape)
+    monkeypatch.setattr(ItemShaper, "_fitted", shape)
     monkeypatch.setattr(Sealer, "open", unseal)
     endpoint = Endpoint("default", "http://upstream/v1", dialect="responses", profile=profile)
     more = {"include": ["reasoning.encrypted_content"]}

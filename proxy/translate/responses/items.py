@@ -111,12 +111,12 @@ class ItemShaper:
         `start` is the place of the first in the request.
         """
         shaped = [self._fitted(item, f"input[{index}]") for index, item in enumerate(items, start)]
-        return b",".join(each for each in shaped if each)
+        return b",".join(filter(None, shaped))
 
     def encode_kept(self, items: Sequence[Item]) -> bytes:
         """The same for items of earlier turns, which the client cannot mend: what does not fit raises nothing."""
         shaped = [self._kept(item, f"input[{index}]") for index, item in enumerate(items)]
-        return b",".join(each for each in shaped if each)
+        return b",".join(filter(None, shaped))
 
     def _kept(self, item: Item, param: str) -> bytes:
         try:
@@ -128,6 +128,8 @@ class ItemShaper:
         return b""
 
     def _fitted(self, item: Item, param: str) -> bytes:
+        if item.role == "user" and item.kind == "message" and not self._profile.needs_detail:
+            return item.raw
         try:
             return self._shaped(item, param)
         except LooplineError:

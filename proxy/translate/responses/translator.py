@@ -107,9 +107,9 @@ class ResponsesTranslator:
     def _means_others(self) -> bool:
         """Is any function that the upstream is told another kind of tool to the client?"""
         kinds = self._profile.tools
-        return EVERYTHING not in kinds and any(
-            function.called != Called("function", function.name) for function in self._tools.functions(kinds)
-        )
+        if EVERYTHING in kinds or not self._tools.listed:
+            return False
+        return any(function.called != Called("function", function.name) for function in self._tools.functions(kinds))
 
     @property
     def sequence(self) -> int:

@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+from msgspec.structs import replace
 
 from proxy.conversation import chain
 from proxy.conversation.chain import Encoder, Node, history, items_bytes, lasting, lineage, link
@@ -170,7 +171,7 @@ def test_a_node_that_shows_nothing_costs_nothing_more() -> None:
 
 @pytest.mark.parametrize(("status", "continues"), [(b"completed", True), (b"incomplete", True), (b"failed", False)])
 def test_what_failed_continues_as_nothing(status: bytes, continues: bool) -> None:
-    assert shown_node(None, "r1", shown(b"null")._replace(status=status)).continues is continues
+    assert shown_node(None, "r1", replace(shown(b"null"), status=status)).continues is continues
 
 
 def grown(parent: Node | None, number: int) -> Node:

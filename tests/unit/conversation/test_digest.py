@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from proxy.conversation import digest
 from proxy.conversation.digest import canonical, item_digest, rolled, same
@@ -138,7 +139,7 @@ def test_numbers_count_by_their_value_and_opaque_items_whole() -> None:
 
 def test_a_cut_call_that_was_answered_is_not_the_one_that_was_not() -> None:
     cut = item({"type": "function_call", "call_id": "1", "name": "f", "arguments": "{", "status": "incomplete"})
-    assert not same(cut, cut._replace(unfinished=False))
+    assert not same(cut, replace(cut, unfinished=False))
 
 
 @given(value=json_values("type", "role", "content", "output", "id", "status"))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from proxy.caching import Pool
 from proxy.errors import LooplineError
@@ -51,7 +51,7 @@ def settled(given_create: Create) -> Create:
         pair_calls(frozenset(), settled_items)
     except LooplineError:
         assume(False)
-    return given_create._replace(items=settled_items)
+    return replace(given_create, items=settled_items)
 
 
 @pytest.mark.parametrize("dialect", corpus.DIALECTS)
@@ -79,7 +79,7 @@ def test_requests_of_real_clients_are_the_same_with_what_is_known(path: Any, dia
     kept = memo()
     for profile in PROFILES:
         for end in (len(made.items) // 2, len(made.items)):
-            part = made._replace(items=made.items[:end])
+            part = replace(made, items=made.items[:end])
             told = corpus.brief(part, profile)
             expected = sent(told, dialect, None)
             assert sent(told, dialect, kept.of("t", stored=True)) == expected
@@ -185,7 +185,7 @@ def test_an_error_names_the_item_by_its_place_in_the_whole_request() -> None:
 
 
 def test_what_is_found_is_compared_not_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Same(Item):
+    class Same(Item, frozen=True):
         """Items that all have one hash."""
 
         def __hash__(self) -> int:
@@ -193,7 +193,7 @@ def test_what_is_found_is_compared_not_trusted(monkeypatch: pytest.MonkeyPatch) 
 
     def same(history: list[dict[str, Any]]) -> Create:
         made = create(input=history)
-        return made._replace(items=tuple(Same(*item) for item in made.items))
+        return replace(made, items=tuple(Same(*astuple(item)) for item in made.items))
 
     kept = memo()
     for number in range(20):

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings
+from msgspec.structs import replace
 
 from proxy.errors import Kind, LooplineError, Source
 from proxy.wire.codec import Raw
@@ -177,7 +178,7 @@ def test_a_cut_call_counts_as_made_only_where_it_is_answered() -> None:
     other = Item("function_call", b"{}", None, "b", True)
     output = Item("function_call_output", b"{}", None, "a")
     message = Item("message", b"{}", "user")
-    made = cut._replace(unfinished=False)
+    made = replace(cut, unfinished=False)
     assert revive_cut_calls((output, message), (cut, other)) == (made, output, message)
     assert revive_cut_calls((cut, other, output), (cut,)) == (made, other, output)
     untouched = (message, other)
@@ -189,7 +190,7 @@ def test_a_cut_call_that_its_client_sends_again_stands_there_once(unfinished: bo
     cut = Item("function_call", b"{}", None, "a", True)
     again = Item("function_call", b'{"status":"completed"}', None, "a", unfinished)
     output = Item("function_call_output", b"{}", None, "a")
-    assert revive_cut_calls((again, output), (cut,)) == (again._replace(unfinished=False), output)
+    assert revive_cut_calls((again, output), (cut,)) == (replace(again, unfinished=False), output)
 
 
 def test_an_item_has_no_more_members_than_a_request() -> None:
