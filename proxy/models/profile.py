@@ -95,7 +95,8 @@ class Responses(_Table, frozen=True, kw_only=True):
     `bare_reasoning` is false where a reasoning item without encrypted content is refused, `sealed_reasoning` where one
     is that has no text in `content`. `needs_status` means that assistant messages need `id` and `status`,
     `needs_detail` that images need `detail`. `hides_length` means that an answer cut by length is reported as
-    completed. `faithful` means that its stream has right ids, indices and sequence numbers: deltas pass undecoded.
+    completed. `faithful` means that its stream has right ids, indices and sequence numbers: what is within an item
+    passes undecoded.
     """
 
     tools: tuple[str, ...] = (EVERYTHING,)

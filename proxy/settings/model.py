@@ -134,7 +134,7 @@ class Endpoint(Section):
     faithful: bool = Field(
         False,
         description="Its Responses stream has right ids, indices and sequence numbers, whatever its profile says: "
-        "deltas pass as they are.",
+        "what it says within an item passes as it is.",
     )
     max_output_tokens: Whole = Field(
         0, description="Cuts answers at this many tokens where the client sets no limit. 0 sets none."

@@ -45,7 +45,7 @@ PLAN = Plan(
     deep_turns=10,
     rate_streams=(1, 10, 40, 80, 120, 160),
     rate_s=1.5,
-    rounds={"chain": 5, "deep": 3, "stream": 5, "many": 3, "rates": 2},
+    rounds={"chain": 5, "deep": 5, "stream": 5, "many": 5, "rates": 2},
 )
 BUILD = ROOT / "build" / "bench"
 SCENES = ("idle", "chain", "deep", "stream", "many", "rates")

@@ -1,8 +1,9 @@
 """The `responses` dialect: a turn as `POST /responses`, its events passed on or repaired.
 
 The upstream stores nothing: Loopline holds the conversation and sends it whole. Lifecycle events are ours (our id, the
-model as the client named it, every key). Of a faithful upstream everything between passes with our sequence numbers, a
-delta undecoded; what another sends is made into strictly nested items, a delta undecoded too where it is like the last.
+model as the client named it, every key). Of a faithful upstream everything between passes with our sequence numbers,
+what is within an item undecoded; what another sends is made into strictly nested items, a delta undecoded too where it
+is like the last.
 """
 
 from __future__ import annotations
