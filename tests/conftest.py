@@ -8,15 +8,23 @@ from collections.abc import AsyncIterator, Iterator
 import hypothesis
 import pytest
 import structlog
+from hypothesis.internal.conjecture import providers
 
 from proxy.telemetry.logging import configure
 from tests.house import DIALECTS, House, open_house
 from tests.wire_client import WireClient
 
 # Drawn examples are the same in every run: a commit is judged by what it changed. `make search` draws others.
-hypothesis.settings.register_profile("same", derandomize=True)
-hypothesis.settings.register_profile("search", print_blob=True)
+hypothesis.settings.register_profile("same", derandomize=True, deadline=None)
+hypothesis.settings.register_profile("search", print_blob=True, deadline=None)
 hypothesis.settings.load_profile("same")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure() -> None:
+    """Hypothesis also draws constants of the modules that happen to be loaded, which depend on what ran before."""
+    if hypothesis.settings.get_current_profile_name() == "same" and hasattr(providers, "_get_local_constants"):
+        providers._get_local_constants = lambda: providers._local_constants
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -99,7 +99,13 @@ def _neutral(value: Any) -> Any:
         return [_neutral(each) for each in value]
     if not isinstance(value, dict):
         return value
-    return {name: _OPAQUE[name] if name in _OPAQUE else _neutral(each) for name, each in value.items()}
+    return {name: _stand_in(name, each) if name in _OPAQUE else _neutral(each) for name, each in value.items()}
+
+
+def _stand_in(name: str, value: Any) -> Any:
+    if name == "annotations" and isinstance(value, list):  # as many as there are events that told of them
+        return [_OPAQUE["annotation"]] * len(value)
+    return _OPAQUE[name]
 
 
 def _listed_code(event: Json) -> Json:
