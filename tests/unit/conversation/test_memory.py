@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
@@ -187,6 +188,7 @@ def test_a_trunk_that_other_conversations_continue_keeps_its_fragments() -> None
     assert trunk.fragments
 
 
+@pytest.mark.slow
 def test_memory_stays_flat_over_ten_thousand_turns() -> None:
     """Accounted bytes of every cache: chains that grow, whole histories that repeat, sockets that come and go."""
     clock = 0.0

@@ -103,8 +103,14 @@ def test_with_no_time_nothing_is_kept() -> None:
         lambda number: {f"{number}x{place}": 1 for place in range(500)},
         lambda number: {"user": str(number), "text": {str(place): 0 for place in range(512)}},
         lambda number: {"user": str(number), "include": ["a"] * 10_000},
-        lambda number: {"tools": [{"type": "custom", "name": f"f{number}x{place}"} for place in range(1024)]},
-        lambda number: {"tools": [{"type": "function", "name": f"f{number}x{place}"} for place in range(1024)]},
+        pytest.param(
+            lambda number: {"tools": [{"type": "custom", "name": f"f{number}x{place}"} for place in range(1024)]},
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            lambda number: {"tools": [{"type": "function", "name": f"f{number}x{place}"} for place in range(1024)]},
+            marks=pytest.mark.slow,
+        ),
         lambda number: {
             "tools": [{"type": "namespace", "name": f"n{number}", "tools": [
                 {"type": "function", "name": f"f{place}"} for place in range(500)
