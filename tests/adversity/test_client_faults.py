@@ -18,7 +18,7 @@ from tests.house import House, open_house
 
 set_tracing_disabled(True)
 QUIET = RunConfig(tracing_disabled=True)
-IMPATIENT = {"upstream.idle_timeout_s": 0.2, "upstream.first_byte_timeout_s": 0.3}
+IMPATIENT = {"upstream.idle_timeout_s": 0.4, "upstream.first_byte_timeout_s": 0.8}
 EARLY = {**IMPATIENT, "server.early_events_s": 0.0}
 TERMINAL = ("response.completed", "response.incomplete", "response.failed", "error")
 
