@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from itertools import takewhile
 from typing import Any
 
@@ -12,7 +13,7 @@ from proxy.errors import LooplineError
 from proxy.translate.responses.events import HEAD, MEMBERS, Event, Head, Open, output_item, recognised
 from proxy.translate.responses.growing import RAWS, is_sealed, text_of
 from proxy.translate.responses.sink import Sink
-from proxy.translate.responses.whole import by_index, closed, cut, grown
+from proxy.translate.responses.whole import by_index, closed, cut, grown, is_event
 from proxy.wire.codec import NULL, Raw, encode, is_null
 from proxy.wire.items import CALLS, Item, parse_item, string
 
@@ -138,8 +139,8 @@ class Passed:
             item = parse_item(event.item, "output")
         except (msgspec.DecodeError, RecursionError, LooplineError):
             return False  # whoever reads it again says what is wrong with it
-        if self._sealed(item) is not None:
-            return False
+        if self._seal is not None and item.kind == "reasoning":
+            return False  # what is to be sealed is sealed once
         self.emit(payload)
         self._finish(event.output_index, event.item, item)
         return True
@@ -164,8 +165,14 @@ class Passed:
         """The answer fails here; what is done was told."""
 
     def interrupt(self) -> None:
-        """The answer ends here, steered: what was said stays, an unfinished thought or call is dropped."""
-        self._close_open("incomplete")
+        """The answer ends here, steered: what was said stays, an unfinished thought or call is dropped.
+
+        An event that passed undecoded and is none says nothing; a message that is none is left untold.
+        """
+        self._said = list(filter(is_event, self._said))
+        with suppress(msgspec.DecodeError, RecursionError, LooplineError):
+            self._close_open("incomplete")
+        self._open, self._said = {}, []
 
     def _delta(self, event: Event) -> None:
         where = b'"item_id":%b,"output_index":%d' % (string(event.item_id or ""), self._index(event))

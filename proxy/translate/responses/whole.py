@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from proxy.translate.responses.events import output_item
 from proxy.translate.responses.logprobs import in_event, in_item
 from proxy.wire.codec import Raw, encode
-from proxy.wire.items import Item, parse_item
+from proxy.wire.items import Item
 
 _MEMBERS = msgspec.json.Decoder(dict[str, Any])
 
@@ -71,12 +72,23 @@ def by_index(said: Sequence[bytes]) -> dict[int, list[bytes]]:
     return found
 
 
+def is_event(event: bytes) -> bool:
+    """Can all of it be read that is looked at here?"""
+    try:
+        _PLACE.decode(event)
+        _MEMBERS.decode(event)
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return True
+
+
 def cut(
     added: Raw, said: Sequence[bytes], index: int, sequence: int, status: str = "incomplete"
 ) -> tuple[Item, list[bytes]] | None:
     """A message as far as it was said, and the events that close what is open of it. None where nothing was said.
 
-    `added` is the item as it was announced, `said` its events since then.
+    `added` is the item as it was announced, `said` its events since then. Raises `LooplineError` (upstream_garbled) and
+    msgspec's errors where they are none.
     """
     growing = [(position, part) for position, part in sorted(_growing(said).items()) if part.part]
     if not any(part.text for _, part in growing):
@@ -85,7 +97,7 @@ def cut(
     at = {"item_id": members.get("id", ""), "output_index": index}
     closing = [event for position, part in growing for event in part.closing({**at, "content_index": position})]
     closing.append(("response.output_item.done", {"output_index": index, "item": members}))
-    return parse_item(encode(members), "output"), _numbered(closing, sequence)
+    return output_item(Raw(encode(members))), _numbered(closing, sequence)
 
 
 def closed(item: Item, said: Sequence[bytes], index: int, sequence: int) -> list[bytes]:
