@@ -72,9 +72,18 @@ class TermsMemo:
     def find(self, tenant: str, members: Mapping[str, Raw], parse: Callable[[Mapping[str, Raw]], Terms]) -> Terms:
         """The terms that these members are; `parse` makes them, from members that pin no message."""
         now = self._clock()
-        key = self._latest.get(tenant)
-        if key is not None and self._is(key, members) and (kept := self._kept.one(key, now)) is not None:
+        latest = self._latest.get(tenant)
+        is_latest = latest is not None and self._is(latest, members)
+        key = latest if latest is not None and is_latest else self._found_by(tenant, members)
+        kept = self._kept.one(key, now)
+        if kept is not None and (is_latest or kept.members == members):
             return kept
+        terms = parse({name: Raw(bytes(raw)) for name, raw in members.items()})
+        self._kept.put(key, terms, terms.size, now)
+        return terms
+
+    def _found_by(self, tenant: str, members: Mapping[str, Raw]) -> tuple[str, bytes]:
+        """The key of those members, from now on the tenant's latest."""
         told: list[bytes | Raw] = []
         for name, raw in members.items():
             told += (name.encode(), raw)
@@ -82,12 +91,7 @@ class TermsMemo:
         if len(self._latest) >= _MOST_LATEST:
             self._latest.clear()
         self._latest[tenant] = key
-        kept = self._kept.one(key, now)
-        if kept is not None and kept.members == members:
-            return kept
-        terms = parse({name: Raw(bytes(raw)) for name, raw in members.items()})
-        self._kept.put(key, terms, terms.size, now)
-        return terms
+        return key
 
     def _is(self, key: tuple[str, bytes], members: Mapping[str, Raw]) -> bool:
         """Are those the members? Most often a client means its last ones: to compare them is less than to hash them."""

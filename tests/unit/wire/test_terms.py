@@ -89,6 +89,18 @@ def test_they_leave_when_nobody_has_asked_for_them_for_a_while() -> None:
     assert (len(memo), memo.counts.hits, memo.counts.misses, memo.counts.old) == (1, 2, 4, 3)
 
 
+@pytest.mark.parametrize("models", ["aaa", "aba", "aab"])
+def test_each_time_that_they_are_asked_for_is_one_hit_or_one_miss(models: str) -> None:
+    now = 0.0
+    memo = TermsMemo(ttl_s=300, clock=lambda: now)
+    for count, model in enumerate(models, 1):
+        create(memo, model=model)
+        assert memo.counts.hits + memo.counts.misses == 2 * count - 1
+        create(memo, model=model)
+        now += 300  # all of them are too old
+    assert (memo.counts.hits, memo.counts.misses) == (3, 3)
+
+
 def test_with_no_time_nothing_is_kept() -> None:
     memo = TermsMemo(ttl_s=0)
     assert create(memo, model="m").terms is not create(memo, model="m").terms
