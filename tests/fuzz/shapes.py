@@ -15,14 +15,15 @@ Json = dict[str, Any]
 
 _ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_DELTA = re.compile(rb'\{"type":"(response\.\w+\.delta)","sequence_number":(\d+),')
+# What an upstream marked `faithful` says within an item, which passes undecoded.
+_WITHIN = re.compile(rb'\{"type":"(response\.(?!output_item\.)[\w.]+\.(?:added|delta|done))","sequence_number":(\d+),')
 
 
 def check_events(events: Sequence[bytes], *, faithful: bool) -> None:
     """All events of a turn, from `response.created` on.
 
-    An upstream marked `faithful` is trusted with the bytes of its deltas, which pass undecoded, and with the
-    order of its events. Events and items that OpenAI's types do not know may be anything that clients can skip.
+    An upstream marked `faithful` is trusted with the bytes of its events within an item, which pass undecoded, and with
+    the order of its events. Events and items that OpenAI's types do not know may be anything that clients can skip.
     """
     read = [_read(event, faithful=faithful) for event in events]
     for number, event in enumerate(read):
@@ -39,9 +40,9 @@ def _read(event: bytes, *, faithful: bool) -> Json:
     try:
         read: Json = json.loads(event.decode(), parse_constant=_refuse)
     except ValueError:
-        delta = _DELTA.match(event)
-        if faithful and delta is not None:
-            return {"type": delta[1].decode(), "sequence_number": int(delta[2])}
+        within = _WITHIN.match(event)
+        if faithful and within is not None:
+            return {"type": within[1].decode(), "sequence_number": int(within[2])}
         raise AssertionError(f"no JSON: {event!r}") from None
     return read
 
