@@ -137,10 +137,10 @@ class Passed:
                 self._begin(event.output_index, event.item, head)
                 return True
             item = parse_item(event.item, "output")
+            if self._bare(item):
+                return False  # it is sealed once, where it is read again
         except (msgspec.DecodeError, RecursionError, LooplineError):
             return False  # whoever reads it again says what is wrong with it
-        if self._seal is not None and item.kind == "reasoning":
-            return False  # what is to be sealed is sealed once
         self.emit(payload)
         self._finish(event.output_index, event.item, item)
         return True
@@ -240,14 +240,19 @@ class Passed:
         self._done.append(raw)
         self.items.append(item)
 
+    def _bare(self, item: Item) -> str:
+        """The text of reasoning that is still to be sealed; empty for nothing."""
+        if self._seal is None or item.kind != "reasoning":
+            return ""
+        members: dict[str, Any] = MEMBERS.decode(item.raw)
+        return "" if is_sealed(members.get("encrypted_content", NULL)) else reasoning_text(members)
+
     def _sealed(self, item: Item) -> Item | None:
         """The item with its reasoning sealed, where it is wanted and was not done."""
-        if self._seal is None or item.kind != "reasoning":
+        text = self._bare(item)
+        if not text or self._seal is None:
             return None
         members: dict[str, Any] = MEMBERS.decode(item.raw)
-        text = reasoning_text(members)
-        if not text or is_sealed(members.get("encrypted_content", NULL)):
-            return None
         return parse_item(encode({**members, "encrypted_content": self._seal(text)}), "output")
 
     def _take_index(self, index: int) -> int:

@@ -91,6 +91,8 @@ ITEMS: Sequence[Callable[[int], list[Event]]] = (
     refusal,
     reasoning,
     lambda index: reasoning(index, "theirs", encrypted_content="gAAA"),
+    lambda index: reasoning(index, "odd", content=[5]),
+    lambda index: reasoning(index, "odder", content=[{"text": 5}]),
     call,
     lambda index: call(index, "custom_tool_call", "input"),
     tagged,
@@ -227,6 +229,14 @@ def test_a_message_left_open_that_is_none_is_the_upstreams_fault_and_untold_when
     assert steered.result().items == ()
     with pytest.raises(LooplineError) as raised:
         responses(faithful=True).feed(begun + numbered([end([])], 5))
+    assert raised.value.kind is Kind.UPSTREAM_GARBLED
+
+
+@pytest.mark.parametrize("content", [[5], [None], ["x"], [[]]])
+def test_reasoning_to_be_sealed_whose_parts_are_none_is_the_upstreams_fault(content: list[object]) -> None:
+    translator = ResponsesTranslator(BRIEF, faithful=True)
+    with pytest.raises(LooplineError) as raised:
+        translator.feed(numbered([*BEGUN, *reasoning(0, content=content)]))
     assert raised.value.kind is Kind.UPSTREAM_GARBLED
 
 
