@@ -119,7 +119,7 @@ def conditions(options: Options) -> dict[str, object]:
     """What was asked for, as the report tells it."""
     upstream = options.upstream or (f"behind {options.target.url}" if options.target else "the bench's own")
     return {
-        "scenes": ", ".join(options.scenes),
+        "scenes": ", ".join(options.played),
         "upstream": upstream,
         "model": options.model,
         "quick": "yes: too short for figures to quote" if options.quick else "",

@@ -63,6 +63,8 @@ class Options:
             raise ValueError("--target is a Loopline that runs, --upstream starts one: leave one of them out")
         if self.target and self.scenes == ("observability",):
             raise ValueError("observability sets a Loopline that the bench starts against itself: leave out --target")
+        if not self.played:
+            raise ValueError("rates needs the bench's own upstream: leave out --target and --upstream")
         if not 1 <= self.plan.idle_sockets <= 10_000:
             raise ValueError("--sockets must be 1 to 10000")
 
@@ -70,6 +72,14 @@ class Options:
     def own_upstream(self) -> bool:
         """Whether answers are made to order: only the bench's own upstream does that."""
         return not self.upstream and not self.target
+
+    @property
+    def played(self) -> tuple[str, ...]:
+        """Those of `scenes` that can be: `rates` needs the bench's own upstream, observability its own Loopline."""
+        plan = self.sized()
+        return tuple(
+            scene for scene in self.scenes if plan.turns(scene) and not (self.target and scene == "observability")
+        )
 
     def sized(self) -> Plan:
         """The plan of this run."""

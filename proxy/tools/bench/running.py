@@ -131,7 +131,7 @@ async def run(options: Options, folder: Path, report: Report, progress: Progress
         for who in contestants:
             progress.begin(f"warm-up · {who.name}")
             await warm_up(who, plan)
-        for scene in options.scenes:
+        for scene in options.played:
             players = [(who, plan) for who in contestants if takes_part(scene, who)]
             await play(scene, players, report, progress)
 
@@ -181,4 +181,4 @@ def turns(options: Options) -> int:
     """How many turns a run has, for its progress bar."""
     plan = options.sized()
     ways = [DELTAS] * (len(options.versus) + (1 if options.target else len(options.dialects))) + [RESEND]
-    return sum(plan.turns(scene) for scene in options.scenes for way in ways if way in WAYS[scene])
+    return sum(plan.turns(scene) for scene in options.played for way in ways if way in WAYS[scene])

@@ -21,6 +21,7 @@ from proxy.settings import load
 from proxy.tools.bench import page, plots, running
 from proxy.tools.bench.answers import STAMP, Wanted, answer, renamed, wanted, whole, whole_stream
 from proxy.tools.bench.cli import bench
+from proxy.tools.bench.command import conditions
 from proxy.tools.bench.contestants import DELTAS, Contestant
 from proxy.tools.bench.document import to_json
 from proxy.tools.bench.drawings import everything
@@ -211,6 +212,16 @@ def test_what_excludes_each_other_is_refused() -> None:
         Options(target=Other("a", "http://h"), scenes=("observability",))
     with pytest.raises(ValueError, match="chain, deep"):
         Options(scenes=("nothing",))
+
+
+def test_what_cannot_be_played_is_neither_said_nor_played() -> None:
+    behind = Options(target=Other("a", "http://h"))
+    assert set(SCENES) - set(behind.played) == {"rates", "observability"}
+    assert set(SCENES) - set(Options(upstream="http://u").played) == {"rates"}
+    assert Options().played == SCENES
+    assert conditions(behind)["scenes"] == ", ".join(behind.played)
+    with pytest.raises(ValueError, match="own upstream"):
+        Options(upstream="http://u", scenes=("rates",))
 
 
 # ------------------------------------------------------------------------------------------------------------- accounts
