@@ -213,15 +213,15 @@ def history(node: Node | None, encoding: str, encode: Encoder, *, keep: bool = T
         return kept.copy()
     pieces = Pieces()
     for each in lineage(node):
+        raws = _raws(each.items, each.output)
         if encoding in each.fragments:
             fragment = each.fragments[encoding]
         else:
             made = b",".join(filter(None, (encode(each.items), encode(each.output))))
-            raws = _raws(each.items, each.output)
             fragment = _other_than(raws, sum(map(len, raws)), made)
             if keep:
                 each.fragments[encoding] = fragment
-        pieces.add(_pieces(_raws(each.items, each.output), fragment))
+        pieces.add(_pieces(raws, fragment))
     return pieces
 
 

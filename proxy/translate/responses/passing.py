@@ -94,7 +94,7 @@ class Passed:
         self._said.append(event)
         self._sink.emit(event)
 
-    def take_right(self, payloads: Sequence[bytes], start: int) -> int:
+    def take_run(self, payloads: Sequence[bytes], start: int) -> int:
         """Pass the events from `start` on that are right as they are; returns how many. Those in an item undecoded."""
         first = payloads[start]
         kind = first[: first.find(b",")]

@@ -78,7 +78,7 @@ class Repaired:
         kinds = {item.kind for item in self.items} | {source.kind for source in self._sources}
         return not kinds.isdisjoint(CALLS)
 
-    def take_right(self, payloads: Sequence[bytes], start: int) -> int:
+    def take_run(self, payloads: Sequence[bytes], start: int) -> int:
         """Tell the deltas from `start` on that are like the one before them, undecoded; returns how many of them."""
         texts = self._alike.read(payloads, start)
         if texts and self._open is not None:

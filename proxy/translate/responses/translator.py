@@ -189,7 +189,7 @@ class ResponsesTranslator:
         try:
             payloads = self._intake.feed(data)
             while at < len(payloads) and self._final is None:  # nothing that follows the end belongs to the answer
-                if taken := answer.take_right(payloads, at):
+                if taken := answer.take_run(payloads, at):
                     at += taken
                 else:
                     self._take(payloads[at])
