@@ -26,7 +26,7 @@ from proxy.translate.chat.items import ItemEncoder
 from proxy.translate.responses.items import ItemShaper
 from proxy.translate.tools import listed
 from proxy.upstream.endpoint import Endpoint
-from proxy.wire import client_events
+from proxy.wire import client_events, ids
 from proxy.wire.codec import Raw, encode
 from proxy.wire.items import Item, pair_calls, parse_item
 from tests.session.scripted import ANSWER, Checkpoints, ScriptedClient, WaitingStore, services
@@ -62,6 +62,12 @@ class QueueSocket:
 
     def abort(self) -> None:
         pass
+
+
+@pytest.fixture(autouse=True)
+def _full_of_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Random bits are drawn for many ids at once: no turn but the first may be the one that draws them."""
+    monkeypatch.setattr(ids, "_RANDOM", ids._Random())
 
 
 @pytest.fixture
