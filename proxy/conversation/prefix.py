@@ -1,51 +1,84 @@
-"""The longest known prefix of a history that a client sends whole: which response's chain it is, and how far.
+"""The longest known prefix of a history that a client sends whole: which chain it begins with, and how far.
 
-Found by digests of canonical forms, confirmed by the forms themselves, inside one tenant. What is found says where a
-cache may be warm and what was judged before; it is never an id, and never the history: the client's own items are that.
+Found by digests of canonical forms, confirmed by the forms themselves, inside one tenant. What is found says which
+response a request goes on from, later where a cache is warm and what was judged before; it is never what its client
+meant to name, and never the history: the client's own items are that.
 
-Nodes are read when a whole history arrives, newest first and bounded, not when they are made: clients that continue by
-id pay for a reference and its place in a queue.
+A turn costs what is new in it: a request that goes on from a known answer is found by that answer, and its places go on
+where those of its prefix end. Chains that grew by deltas are read when a whole history arrives and not before, so that
+clients that continue by id pay nothing for it.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 from weakref import ReferenceType, ref
+
+import xxhash
 
 from proxy.caching import Bounded, Pool
 from proxy.conversation.chain import Node, lineage
 from proxy.conversation.digest import item_digest, rolled, same
 from proxy.wire.items import Item
 
-# Of one tenant's newest responses; a chain of which one is newer stands for all before it.
-_WAITING_NODES = 64
-_WAITING_TENANTS = 10_000
-# Items that one request may cause to be read of earlier conversations: some 10 ms.
+# Of one tenant's sockets that are gone, not read yet.
+_UNREAD_CHAINS = 64
+_UNREAD_TENANTS = 10_000
+# Items that one request may cause to be read of them: some 50 ms, once.
 _READ_ITEMS = 5_000
+# Items that may be new after an answer for that answer to be looked for by itself.
+_NEW_ITEMS = 16
+
+
+class KnownChain:
+    """A conversation as far as it is known: its items, and which response had ended after how many of them.
+
+    Its last items from the `sent`th on are an answer; its client has sent the others. `digest` is of all of them.
+    """
+
+    __slots__ = ("__weakref__", "digest", "ends", "items", "key", "sent", "size", "stored")
+
+    def __init__(self, node: Node, *, stored: bool, ends: Mapping[int, str]) -> None:
+        self.key = (node.tenant, node.id)  # the first of its responses that was seen here
+        self.stored = stored
+        self.ends = dict(ends)
+        self.items: tuple[Item, ...] = ()
+        self.size = self.sent = 0
+        self.digest = b""
+
+    def grow(self, node: Node, items: tuple[Item, ...], size: int) -> None:
+        """It ends with this response now, and these are its items; they take `size` bytes."""
+        self.items, self.size = items, size
+        self.sent = len(items) - len(node.output)
+        self.ends[len(items)] = node.id
 
 
 class Prefix(NamedTuple):
-    """The first `length` items of a request are those of the chain that ends with `node`."""
+    """The first `length` items of a request are those of `chain`; None and 0 where not even the first is known.
 
-    node: Node
+    `digests` are those of the request's prefixes, from the one of `length` items on.
+    """
+
+    chain: KnownChain | None
     length: int
+    digests: Sequence[bytes]
+
+    @property
+    def response(self) -> str | None:
+        """The id of the response that the prefix ends with, if it ends with one."""
+        return None if self.chain is None else self.chain.ends.get(self.length)
 
 
-class _Place(NamedTuple):
-    node: ReferenceType[Node]
-    position: int
-
-
-_Waiting = deque[ReferenceType[Node]]
-_Digested = tuple[str, bytes]  # a tenant, and an item's bytes or a prefix's digest
+_Digested = tuple[str, bytes]  # a tenant, and the digest of an item's bytes or of a prefix
+_Response = tuple[str, str]  # a tenant, and an id
 
 
 class PrefixIndex:
-    """Places in the chains of every tenant, by digest. A chain that was not stored is kept alive for its time.
+    """Places in the chains of every tenant, by digest; a chain is known for its time since it was last continued.
 
-    Digests leave the pool before chains do. A stored chain lives as long as its store keeps it.
+    What sockets left behind leaves the pool first, then digests, chains last. Only chains hold what was said.
     """
 
     def __init__(
@@ -58,83 +91,150 @@ class PrefixIndex:
     ) -> None:
         self._clock = clock
         self._digest = digest
-        self._waiting: OrderedDict[str, _Waiting] = OrderedDict()
+        self._unread: OrderedDict[str, list[_Response]] = OrderedDict()  # of what was left, by tenant, oldest first
+        self.left: Bounded[_Response, KnownChain] = Bounded(pool, unstored_ttl_s)
         self.digests: Bounded[_Digested, bytes] = Bounded(pool, stored_ttl_s)
-        self.places: Bounded[_Digested, _Place] = Bounded(pool, stored_ttl_s)
-        self.chains: Bounded[tuple[str, str], Node] = Bounded(pool, unstored_ttl_s)
-        self.read = 0  # items of nodes that were read so far
+        self.places: Bounded[_Digested, ReferenceType[KnownChain]] = Bounded(pool, stored_ttl_s)
+        self.answers: Bounded[_Digested, ReferenceType[KnownChain]] = Bounded(pool, stored_ttl_s)
+        self.unstored: Bounded[_Response, KnownChain] = Bounded(pool, unstored_ttl_s)
+        self.stored: Bounded[_Response, KnownChain] = Bounded(pool, stored_ttl_s)
+        self.read = 0  # items of chains that were left and are read by now
 
-    def add(self, node: Node) -> None:
-        """A response has ended. Costs the same however long its chain is."""
-        tenant, now = node.tenant, self._clock()
-        self.chains.expire(now)
-        if node.parent is not None:
-            self.chains.drop((tenant, node.parent.id))
-        if not node.stored:
-            self.chains.put((tenant, node.id), node, node.total_bytes, now)
-        waiting = self._waiting.get(tenant)
-        if waiting is None:
-            waiting = self._waiting[tenant] = deque(maxlen=_WAITING_NODES)
-            if len(self._waiting) > _WAITING_TENANTS:
-                self._waiting.popitem(last=False)
-        waiting.append(ref(node))
+    def leave(self, node: Node) -> None:
+        """The socket that held this chain is gone: its client may come back with all of it. Reads no item."""
+        now, tenant = self._clock(), node.tenant
+        self._expire(now)
+        chain = KnownChain(node, stored=node.stored, ends={})
+        items: list[Item] = []
+        nodes = lineage(node)
+        for each in nodes:
+            items += each.items + each.output
+            chain.ends[len(items)] = each.id
+        chain.grow(node, tuple(items), sum([each.bare_bytes for each in nodes]))
+        self.left.put(chain.key, chain, chain.size, now)
+        unread = [*self._unread.pop(tenant, ()), chain.key]
+        if len(unread) > _UNREAD_CHAINS:
+            self.left.drop(unread.pop(0))
+        self._unread[tenant] = unread
+        if len(self._unread) > _UNREAD_TENANTS:
+            self._unread.popitem(last=False)
 
-    def find(self, tenant: str, items: Sequence[Item]) -> Prefix | None:
-        """The longest known prefix of these items; None where not even the first is known."""
+    def find(self, tenant: str, items: tuple[Item, ...]) -> Prefix:
+        """The longest known prefix of these items."""
         now = self._clock()
-        self.chains.expire(now)
-        self._read_waiting(tenant, now)
-        prefixes = [(tenant, digest) for digest in rolled(self._digests(tenant, items, now))]
-        for place in reversed(self.places.get(prefixes, now)):
-            node = None if place is None else place.node()
-            if place is not None and node is not None:
-                length = _shared(_items(node), items)
-                if length:
-                    self.chains.get([(tenant, node.id)], now)
-                    return Prefix(node, length)
+        self._expire(now)
+        if tenant in self._unread:
+            self._read_left(tenant, now)
+        prefix = self._continued(tenant, items, now) or self._longest(tenant, items, now)
+        if prefix.chain is None:
+            self.places.counts.misses += 1
+        else:
+            self.places.counts.hits += 1
+            self._kept(prefix.chain).one(prefix.chain.key, now)
+        return prefix
+
+    def add(self, prefix: Prefix, node: Node) -> None:
+        """A request whose prefix was `prefix` has been answered by `node`, which is a chain of its own."""
+        now = self._clock()
+        self._expire(now)
+        chain = prefix.chain
+        if chain is None or prefix.length < len(chain.items) or chain.stored is not node.stored:
+            ends = {} if chain is None else {at: id_ for at, id_ in chain.ends.items() if at <= prefix.length}
+            chain = KnownChain(node, stored=node.stored, ends=ends)
+        chain.grow(node, node.items + node.output, node.bare_bytes)
+        said = self._digests(node.tenant, node.output, now)
+        digests = [*prefix.digests, *rolled(said, prefix.digests[-1])]
+        self._place(chain, digests, said[-1:], now)
+        self._keep(chain, now)
+
+    def _continued(self, tenant: str, items: tuple[Item, ...], now: float) -> Prefix | None:
+        """The chain whose last answer is among the newest items, with all that was before it."""
+        newest = self._digests(tenant, items[-_NEW_ITEMS:], now)
+        for new, digest in enumerate(reversed(newest)):
+            there = self.answers.peek((tenant, digest))
+            chain = None if there is None else there()
+            length = len(items) - new
+            if chain is not None and len(chain.items) == length and _shared(chain.items, chain.sent, items) == length:
+                digests = [chain.digest, *rolled(newest[len(newest) - new :], chain.digest)]
+                return None if any(self._at(tenant, each) for each in digests[1:]) else Prefix(chain, length, digests)
         return None
 
-    def _digests(self, tenant: str, items: Sequence[Item], now: float) -> list[bytes]:
-        keys = [(tenant, item.raw) for item in items]
-        found = self.digests.get(keys, now)
-        made = []
-        for key, item, known in zip(keys, items, found, strict=True):
-            # Whether a cut call was answered does not stand in its bytes.
-            if known is None or item.unfinished or b'"incomplete"' in item.raw:
-                known = self._digest(item)
-                self.digests.put(key, known, len(item.raw), now)
-            made.append(known)
-        return made
+    def _longest(self, tenant: str, items: tuple[Item, ...], now: float) -> Prefix:
+        """The same for any prefix: one pass over all digests, then from the longest down."""
+        digests = list(rolled(self._digests(tenant, items, now)))
+        for digest in reversed(digests):
+            chain = self._at(tenant, digest)
+            length = 0 if chain is None else _shared(chain.items, chain.sent, items)
+            if length:
+                return Prefix(chain, length, digests[length - 1 :])
+        return Prefix(None, 0, digests)
 
-    def _read_waiting(self, tenant: str, now: float) -> None:
-        waiting = self._waiting.pop(tenant, ())
-        covered: set[Node] = set()
-        left = _READ_ITEMS
-        for node in filter(None, (each() for each in reversed(waiting))):
-            if node in covered or left <= 0:
+    def _at(self, tenant: str, digest: bytes) -> KnownChain | None:
+        """The chain with this prefix."""
+        there = self.places.peek((tenant, digest))
+        return None if there is None else there()
+
+    def _read_left(self, tenant: str, now: float) -> None:
+        """Find places for the chains of sockets that are gone, newest first."""
+        room = _READ_ITEMS
+        for key in reversed(self._unread.pop(tenant)):
+            chain = self.left.peek(key)
+            self.left.drop(key)
+            if chain is None or len(chain.items) > room:
                 continue
-            chain = lineage(node)
-            covered.update(chain)
-            items = list(_items(node))[:left]
-            left -= len(items)
-            self.read += len(items)
-            prefixes = rolled(self._digests(tenant, items, now))
-            place = ref(node)
-            for position, digest in enumerate(prefixes, 1):
-                self.places.put((tenant, digest), _Place(place, position), 0, now)
+            room -= len(chain.items)
+            self.read += len(chain.items)
+            digests = self._digests(tenant, chain.items, now)
+            self._place(chain, list(rolled(digests)), digests[-1:] if chain.sent < len(chain.items) else (), now)
+            self._keep(chain, now)
+
+    def _place(self, chain: KnownChain, digests: Sequence[bytes], answer: Sequence[bytes], now: float) -> None:
+        """`digests` are those of the chain's last prefixes; `answer` that of its last item, where a model said it.
+
+        A prefix that another chain has, too, stays with that; all of this chain is found by itself.
+        """
+        tenant, there = chain.key[0], ref(chain)
+        chain.digest = digests[-1]
+        for digest in digests:
+            if digest is chain.digest or self._at(tenant, digest) is None:
+                self.places.put((tenant, digest), there, 0, now)
+        for digest in answer:
+            self.answers.put((tenant, digest), there, 0, now)
+
+    def _keep(self, chain: KnownChain, now: float) -> None:
+        self._kept(chain).put(chain.key, chain, chain.size, now)
+
+    def _digests(self, tenant: str, items: Sequence[Item], now: float) -> list[bytes]:
+        """Of each item's canonical form, known by what it is made from: its bytes, and whether a cut call was answered.
+
+        The bytes are hashed, not kept: they are what was said, and only chains may hold that.
+        """
+        keys = [(tenant, _hash(item.raw) + _CUT[item.unfinished]) for item in items]
+        found = self.digests.get(keys, now)
+        for at, digest in enumerate(found):
+            if digest is None:
+                found[at] = digest = self._digest(items[at])
+                self.digests.put(keys[at], digest, 0, now)
+        return [digest for digest in found if digest is not None]
+
+    def _kept(self, chain: KnownChain) -> Bounded[_Response, KnownChain]:
+        return self.stored if chain.stored else self.unstored
+
+    def _expire(self, now: float) -> None:
+        for kept in (self.left, self.digests, self.places, self.answers, self.unstored, self.stored):
+            kept.expire(now)
 
 
-def _items(node: Node) -> Iterator[Item]:
-    for each in lineage(node):
-        yield from each.items
-        yield from each.output
+_hash = xxhash.xxh3_128_digest
+_CUT = (b"", b"cut")
 
 
-def _shared(known: Iterator[Item], items: Sequence[Item]) -> int:
-    """How many items they begin with alike."""
-    length = 0
-    for one, other in zip(known, items, strict=False):
-        if not same(one, other):
-            break
-        length += 1
-    return length
+def _shared(known: tuple[Item, ...], sent: int, items: tuple[Item, ...]) -> int:
+    """How many items two histories begin with alike; the first `sent` of the known one came from its client."""
+    both = min(len(known), len(items))
+    # What a client sends again is mostly the very same object; an answer it writes in its own words.
+    start = sent if items[:sent] == known[:sent] else 0
+    for length in range(start, both):
+        if not same(known[length], items[length]):
+            return length
+    return both

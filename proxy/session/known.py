@@ -1,31 +1,46 @@
-"""What is remembered of whole histories: items read, runs of them translated, and whose prefix they are.
+"""What is remembered of whole histories: items read, runs of them translated, and which conversation they go on.
 
-One pool of bytes holds all of it.
+Two pools of bytes hold it, so that conversations that are over leave room for translations of those that are not.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
-from proxy.caching import Pool
+from proxy.caching import Bounded, Pool
+from proxy.conversation.chain import Node
 from proxy.conversation.known import KnownItems
 from proxy.conversation.prefix import PrefixIndex
 from proxy.telemetry.caches import Cache
 from proxy.translate.fragments import FragmentMemo, Fragments
 from proxy.wire.client_events import Create, ReadItems
 
+# The part of the memory that conversations get; their items are counted here once more.
+_SHARE = 4
+
+
+class Previous(NamedTuple):
+    """When a turn ended, in monotonic seconds, and whether calls of its answer wait for their outputs."""
+
+    ended_s: float
+    is_waiting: bool
+
 
 class Known:
-    """The caches that serve requests with their whole history; translations leave first, chains last."""
+    """The caches that serve requests with their whole history, in `memory_bytes` together."""
 
     def __init__(
         self, memory_bytes: int, unstored_ttl_s: float, stored_ttl_s: float, clock: Callable[[], float]
     ) -> None:
-        self.pool = Pool(memory_bytes)
-        self.fragments = FragmentMemo(self.pool, unstored_ttl_s, stored_ttl_s, clock)
-        self.items = KnownItems(self.pool, unstored_ttl_s, stored_ttl_s, clock)
-        self.prefixes = PrefixIndex(self.pool, unstored_ttl_s, stored_ttl_s, clock)
+        self._clock = clock
+        said, conversations = Pool(memory_bytes - memory_bytes // _SHARE), Pool(memory_bytes // _SHARE)
+        self.pools = (said, conversations)
+        self.fragments = FragmentMemo(said, unstored_ttl_s, stored_ttl_s, clock)
+        self.items = KnownItems(said, unstored_ttl_s, stored_ttl_s, clock)
+        self._prefixes = PrefixIndex(conversations, unstored_ttl_s, stored_ttl_s, clock)
+        self._ends: Bounded[tuple[str, str], Previous] = Bounded(conversations, stored_ttl_s)
 
     def reader(self, tenant: str) -> ReadItems:
         """How a tenant's whole histories are read."""
@@ -37,6 +52,29 @@ class Known:
             return None
         return self.fragments.of(tenant, stored=create.store)
 
+    def previous(self, node: Node) -> Previous | None:
+        """The turn before the one that has just ended with `node`; None where it is not known.
+
+        A history that begins with `node` is found by what it says, and known from now on.
+        """
+        if node.parent is not None:
+            return self._ends.peek((node.tenant, node.parent.id))
+        prefix = self._prefixes.find(node.tenant, node.items)
+        self._prefixes.add(prefix, node)
+        return None if prefix.response is None else self._ends.peek((node.tenant, prefix.response))
+
+    def ended(self, node: Node, ended_s: float) -> None:
+        """A turn whose next may come from anywhere."""
+        now = self._clock()
+        self._ends.expire(now)
+        self._ends.put((node.tenant, node.id), Previous(ended_s, is_waiting=bool(node.open_calls)), 0, now)
+
+    def leave(self, node: Node, ended_s: float) -> None:
+        """A lane whose socket is gone has held this; its client may come back with all of it."""
+        if node.parent is not None or self._ends.peek((node.tenant, node.id)) is None:  # else it is known already
+            self._prefixes.leave(node)
+        self.ended(node, ended_s)
+
     def caches(self) -> dict[str, Cache]:
         """Those that report, by name."""
         return {
@@ -44,9 +82,13 @@ class Known:
             "fragments_stored": self.fragments.stored,
             "items": self.items.unstored,
             "items_stored": self.items.stored,
-            "digests": self.prefixes.digests,
-            "places": self.prefixes.places,
-            "chains": self.prefixes.chains,
+            "digests": self._prefixes.digests,
+            "places": self._prefixes.places,
+            "answers": self._prefixes.answers,
+            "left": self._prefixes.left,
+            "chains": self._prefixes.unstored,
+            "chains_stored": self._prefixes.stored,
+            "ends": self._ends,
         }
 
 

@@ -106,7 +106,10 @@ class Session:
     def _lose(self) -> None:
         if self._keepalive is not None:
             self._keepalive.cancel()
+        known = self._services.known
         for lane in self._lanes:
+            if known is not None and lane.latest is not None:
+                known.leave(lane.latest, lane.ended_s or self.now())
             if self._lanes.lost(lane) is Action.STOP and lane.running is not None and lane.follower is not None:
                 lane.running.unsubscribe(lane.follower)
         self._resting.set()

@@ -53,6 +53,7 @@ class Turn:
         self._upstream_part = Stoppable()  # what `steer` ends
         self._unsent: list[bytes] = []  # what leaves with the next events
         self._history: chain.Pieces | None = None  # what the turn continues, in the upstream's dialect
+        self._node: Node | None = None  # what has become of it
 
     async def run(self, running: RunningTurn) -> None:
         """Travel the road; whatever goes wrong ends in one event."""
@@ -60,6 +61,7 @@ class Turn:
         observer.turn_started(record)
         try:
             await self._travel(running)
+            await self._join()
         except LooplineError as error:
             await self._fail(running, error)
         except asyncio.CancelledError:
@@ -290,11 +292,27 @@ class Turn:
             await services.store.put(node, services.clock())
         self._record.stored_s = services.clock()
         self._holder.advance(node)
+        self._node = node
         ended = shown.render(result.output)
         self._unsent.append(events.event(b"response." + result.status, translator.sequence, b'"response":' + ended))
         running.publish(self._unsent)
         self._account(result)
         running.end()
+
+    async def _join(self) -> None:
+        """Learn which turn this one followed, where no lane told: by its parent, or by what its whole history says."""
+        known, record, node = self._services.known, self._record, self._node
+        if known is None or node is None or not (node.parent is None or record.previous_end_s is None):
+            return
+        if record.session and node.parent is None and len(node.items) == 1:
+            return  # a conversation that begins on a socket goes on there
+        await asyncio.sleep(0)  # the client hears of the end first
+        previous = known.previous(node)
+        known.ended(node, record.ended_s or self._services.clock())
+        if previous is not None:
+            record.answers_calls = previous.is_waiting
+            if record.previous_end_s is None and previous.ended_s <= record.received_s:
+                record.previous_end_s = previous.ended_s
 
     async def _fail(self, running: RunningTurn, error: LooplineError) -> None:
         record = self._record

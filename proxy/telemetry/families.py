@@ -28,7 +28,8 @@ _MODELS = {"endpoint": _ENDPOINT, "model": _MODEL}
 _CACHE = {
     "cache": "`store` (stored responses), `catalog` (what upstreams serve), `terms` (what clients repeat, parsed), "
     "`tools` (tools, read); of whole histories `items` and `items_stored` (items, read), `fragments` and "
-    "`fragments_stored` (runs of them, translated), `digests`, `places` and `chains` (whose beginning they are)"
+    "`fragments_stored` (runs of them, translated); to find which turn they go on from `chains` and `chains_stored` "
+    "(what was said), `left` (of sockets that are gone), `places`, `answers` and `digests`, `ends` (when it ended)"
 }
 _ANSWERED = "Of turns that were answered (completed or incomplete), warm-ups aside."
 
@@ -128,11 +129,12 @@ PARTS = Family(
 LOOP_STAGES = Family(
     "loopline_loop_stage_seconds",
     "histogram",
-    "Rounds of agent loops: from the end of a lane's turn to the end of its next. " + _ANSWERED,
+    "Rounds of agent loops: from the end of a turn to the end of the next on its lane, by its parent, or by its whole "
+    "history. " + _ANSWERED,
     {
         "stage": "`client` (tools: the response before had called some; and what the client took to make room), `idle` "
-        "(the response before had called none), `proxy` (all parts that are ours), `upstream`. Over HTTP `proxy` and "
-        "`upstream` alone"
+        "(the response before had called none), `proxy` (all parts that are ours), `upstream`. Of a turn that "
+        "follows none that is known the last two alone"
     },
     "seconds",
     SECONDS,

@@ -57,9 +57,9 @@ class TurnRecord(msgspec.Struct, eq=False):
     not reached. `stalled_s` sums what the client took to make room while the upstream answered, without what it takes
     since `stall_began_s`.
 
-    `previous_end_s` is when the lane's turn before this one ended; `answers_calls` says that it waited for outputs of
-    tools. `model_known` says that `upstream_model` is one that the upstream or the settings name. `forked`: it
-    continues another response than its lane's latest.
+    `previous_end_s` is when the turn before this one ended, the lane's or, where no lane tells, its history's;
+    `answers_calls` says that that one waited for outputs of tools. `model_known` says that `upstream_model` is one that
+    the upstream or the settings name. `forked`: it continues another response than its lane's latest.
 
     `trace_id` (32 hex digits) joins log, trace and exemplars, empty for none, and `sampled` says that the trace is sent
     somewhere; `traceparent` and `tracestate` are what its client said of it, if that was valid. `watch` is whoever

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
+from msgspec.structs import replace
 
 from proxy.conversation.chain import Node, history, lineage, link
 from proxy.conversation.memory import MemoryStore
@@ -203,21 +204,25 @@ def test_memory_stays_flat_over_ten_thousand_turns() -> None:
         tip = told(tips.get(lane) if depth else None, turn, 300, f"t{lane % 5}")
         tips[lane] = tip
         now(store.put(tip, clock))
-        known.prefixes.add(tip)
+        if turn % 3 == 0:
+            known.leave(tip, clock)
         if turn % 10 == 0:
             made = create(input=[{"role": "user", "content": f"{turn % 50} {n}"} for n in range(20)])
             parts = [Raw(item.raw) for item in made.items]
             items = known.reader(tip.tenant)(parts, stored=bool(turn % 20))
-            known.prefixes.find(tip.tenant, items)
+            whole = replace(node(None, f"h{turn}", tenant=tip.tenant), items=items, stored=bool(turn % 20))
+            known.previous(whole)
+            known.ended(whole, clock)
             fragments = known.translations(tip.tenant, made)
             assert fragments is not None
             fragments.encoded(items, "d", {}, lambda run, _: b",".join(item.raw for item in run), [])
-        assert known.pool.used <= budget
+        assert sum(pool.used for pool in known.pools) <= budget
         assert store.used_bytes() <= budget
         if turn == 5_000:
-            peak = known.pool.used + store.used_bytes()
-    assert known.pool.used + store.used_bytes() <= 1.2 * peak
-    assert known.pool.used == sum(cache.used_bytes() for cache in known.caches().values())
+            peak = sum(pool.used for pool in known.pools) + store.used_bytes()
+    used = sum(pool.used for pool in known.pools)
+    assert used + store.used_bytes() <= 1.2 * peak
+    assert used == sum(cache.used_bytes() for cache in known.caches().values())
     assert all(cache.counts.hits for name, cache in known.caches().items() if name in ("items", "fragments_stored"))
     clock += 1000.0
     now(store.get("t", "none", clock))

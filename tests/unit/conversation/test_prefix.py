@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import gc
-
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from proxy.caching import Pool
 from proxy.conversation.chain import Node, link
-from proxy.conversation.digest import item_digest
+from proxy.conversation.digest import canonical, item_digest
 from proxy.conversation.prefix import PrefixIndex
 from proxy.wire.items import Item, parse_item
 
@@ -55,131 +56,242 @@ def turn(parent: Node | None, number: int, tenant: str = "t", *, stored: bool = 
     )  # fmt: skip
 
 
-def chain(index: PrefixIndex, turns: int, tenant: str = "t", *, stored: bool = False) -> Node:
+def left(index: PrefixIndex, turns: int, tenant: str = "t", *, stored: bool = False) -> Node:
+    """A conversation by deltas whose socket is gone."""
     tip = None
     for number in range(turns):
         tip = turn(tip, number, tenant, stored=stored)
-        index.add(tip)
     assert tip is not None
+    index.leave(tip)
     return tip
 
 
 def whole(turns: int) -> list[Item]:
-    """What a client sends of such a chain."""
+    """What a client sends of such a conversation."""
     return [made for number in range(turns) for made in (user(f"q{number}"), resent(f"a{number}"))]
 
 
-def found(index: PrefixIndex, items: list[Item], tenant: str = "t") -> tuple[str, int] | None:
-    prefix = index.find(tenant, items)
-    return None if prefix is None else (prefix.node.id, prefix.length)
+def found(index: PrefixIndex, items: list[Item], tenant: str = "t") -> tuple[str | None, int]:
+    prefix = index.find(tenant, tuple(items))
+    return prefix.response, prefix.length
 
 
-def test_a_client_that_comes_back_with_everything_finds_its_chain(index: PrefixIndex) -> None:
-    chain(index, 5)
+def said(index: PrefixIndex, items: list[Item], word: str, *, stored: bool = False) -> list[Item]:
+    """A whole history is sent and answered by `word`, which names the response too; what its client sends next."""
+    node = link(
+        None, tenant="t", response=word, items=tuple(items), output=(answer(word),), open_calls=NONE, stored=stored
+    )  # fmt: skip
+    index.add(index.find("t", node.items), node)
+    return [*items, resent(word)]
+
+
+# --- found ---
+
+
+def test_a_client_that_sends_everything_each_time_goes_on_from_its_last_answer(index: PrefixIndex) -> None:
+    items: list[Item] = []
+    for number in range(30):
+        items = said(index, [*items, user(f"q{number}")], f"a{number}")
+        assert found(index, [*items, user("next")]) == (f"a{number}", len(items))
+    assert len(index.unstored) == 1
+
+
+def test_a_client_that_comes_back_with_everything_finds_its_conversation(index: PrefixIndex) -> None:
+    left(index, 5)
     assert found(index, [*whole(5), user("next")]) == ("r4", 10)
 
 
-def test_a_prefix_may_end_in_the_middle_of_a_response(index: PrefixIndex) -> None:
-    chain(index, 5)
-    assert found(index, [*whole(2), user("q2"), user("otherwise")]) == ("r4", 5)
-    assert found(index, [user("otherwise"), *whole(5)]) is None
+def test_a_prefix_may_end_anywhere(index: PrefixIndex) -> None:
+    left(index, 5)
+    assert found(index, [*whole(2), user("otherwise")]) == ("r1", 4)
+    assert found(index, [*whole(2), user("q2"), user("otherwise")]) == (None, 5)
+    assert found(index, [user("otherwise"), *whole(5)]) == (None, 0)
+    said(index, [*whole(2), user("q2"), user("otherwise")], "a")
+    assert found(index, [*whole(2), user("q2"), user("other")]) == (None, 5)
 
 
 def test_a_compacted_window_is_another_prefix(index: PrefixIndex) -> None:
-    chain(index, 5)
+    left(index, 5)
     window = [user("a summary"), *whole(5)[6:]]
-    assert found(index, window) is None
-    index.add(link(None, tenant="t", response="w", items=tuple(window), output=(), open_calls=NONE, stored=False))
-    assert found(index, [*window, user("next")]) == ("w", 5)
+    assert found(index, window) == (None, 0)
+    after = said(index, window, "w")
+    assert found(index, [*after, user("next")]) == ("w", 6)
+
+
+def test_forks_of_one_conversation_are_each_found_and_so_is_where_they_part(index: PrefixIndex) -> None:
+    trunk = said(index, [user("q")], "trunk")
+    forks = {word: said(index, [*trunk, user(f"to {word}")], word) for word in ("one", "two", "three")}
+    for word, items in forks.items():
+        assert found(index, [*items, user("next")]) == (word, 4)
+    assert found(index, [*trunk, user("to four")]) == ("trunk", 2)
+    assert found(index, [*trunk, user("to two"), user("besides")]) == (None, 3)
+
+
+def test_answers_in_the_same_words_lead_to_their_own_conversations(index: PrefixIndex) -> None:
+    for number in range(5):
+        node = link(
+            None, tenant="t", response=f"r{number}", items=(user(f"q{number}"),), output=(answer("Done."),),
+            open_calls=NONE, stored=False,
+        )  # fmt: skip
+        index.add(index.find("t", node.items), node)
+    for number in range(5):
+        assert found(index, [user(f"q{number}"), resent("Done."), user("next")]) == (f"r{number}", 2)
+
+
+def test_an_answer_far_back_is_found_too(index: PrefixIndex) -> None:
+    items = said(index, [user("q")], "a")
+    assert found(index, [*items, *(user(f"more {number}") for number in range(100))]) == ("a", 2)
 
 
 def test_another_tenant_finds_nothing(index: PrefixIndex) -> None:
-    chain(index, 3)
-    assert found(index, whole(3), "other") is None
-    assert found(index, whole(3)) == ("r2", 6)
+    left(index, 3)
+    items = said(index, [user("q")], "a")
+    for history in (whole(3), [*items, user("next")]):
+        assert found(index, history, "other") == (None, 0)
+        assert found(index, history)[1] >= 2
 
 
 def test_digests_find_and_the_items_decide(clock: Clock) -> None:
     index = PrefixIndex(Pool(1 << 24), 300.0, 3600.0, clock, digest=lambda _: b"the same for all")
-    chain(index, 3)
-    assert found(index, [user("something"), user("else")]) is None
-    assert found(index, [*whole(1), user("else"), user("entirely")]) == ("r2", 2)
+    left(index, 3)
+    assert found(index, [user("something"), user("else")]) == (None, 0)
+    assert found(index, [*whole(1), user("else"), user("entirely")]) == ("r0", 2)
 
 
-def test_the_longest_of_several_forks_is_found(index: PrefixIndex) -> None:
-    trunk = chain(index, 2)
-    left, right = turn(trunk, 10), turn(trunk, 20)
-    for fork in (left, right):
-        index.add(fork)
-    assert found(index, [*whole(2), user("q10"), resent("a10"), user("next")]) == ("r10", 6)
-    assert found(index, [*whole(2), user("q20"), resent("a20"), user("next")]) == ("r20", 6)
+def test_a_cut_call_that_was_answered_is_another_item(index: PrefixIndex) -> None:
+    raw = b'{"type":"function_call","call_id":"c","name":"f","arguments":"{}","status":"incomplete"}'
+    cut = parse_item(raw)
+    said(index, [user("q"), cut], "a")
+    assert found(index, [user("q"), cut, user("next")]) == (None, 2)
+    assert found(index, [user("q"), replace(cut, unfinished=False), user("next")]) == (None, 1)
 
 
-def test_what_was_not_stored_is_known_for_its_time_after_its_socket_is_gone(index: PrefixIndex, clock: Clock) -> None:
-    chain(index, 3)
+def test_what_says_nothing_new_and_gets_no_answer_is_known_all_the_same(index: PrefixIndex) -> None:
+    items = said(index, [user("q")], "a")
+    node = link(None, tenant="t", response="none", items=tuple(items), output=(), open_calls=NONE, stored=False)
+    index.add(index.find("t", node.items), node)
+    assert found(index, [*items, user("next")]) == ("none", 2)
+
+
+WORDS = st.sampled_from([user("a"), user("b"), resent("x"), resent("y")])
+ANSWERS = st.lists(st.sampled_from([answer("x"), answer("y")]), max_size=2)
+
+
+@given(st.lists(st.tuples(st.lists(WORDS, min_size=1, max_size=6), ANSWERS, st.booleans(), st.booleans()), max_size=12))
+def test_the_longest_known_prefix_is_found_whatever_was_said(
+    turns: list[tuple[list[Item], list[Item], bool, bool]],
+) -> None:
+    index = PrefixIndex(Pool(1 << 24), 300.0, 3600.0, Clock())
+    told: list[tuple[list[bytes], str, int]] = []
+    before: list[Item] = []
+    for number, (new, output, goes_on, is_left) in enumerate(turns):
+        items = tuple([*before, *new] if goes_on else new)
+        means = [canonical(item) for item in items]
+        known = max((common(means, other) for other, _, _ in told), default=0)
+        prefix = index.find("t", items)
+        assert prefix.length == known
+        ends = {response for other, response, sent in told if len(other) == known and other == means[:known]}
+        assert (prefix.response in ends) if ends else prefix.response is None
+        node = link(
+            None, tenant="t", response=f"r{number}", items=items, output=tuple(output), open_calls=NONE, stored=False
+        )  # fmt: skip
+        if is_left:
+            index.leave(node)
+        else:
+            index.add(prefix, node)
+        before = [*items, *output]
+        told.append(([canonical(item) for item in before], node.id, len(items)))
+
+
+def common(one: list[bytes], other: list[bytes]) -> int:
+    return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+
+
+# --- for how long, and at what cost ---
+
+
+def test_what_was_not_stored_is_known_for_its_time_since_it_was_found(index: PrefixIndex, clock: Clock) -> None:
+    left(index, 3)
     clock.now = 299.0
     assert found(index, whole(3)) == ("r2", 6)
-    clock.now = 598.0  # counted from its last use
+    clock.now = 598.0
     assert found(index, whole(3)) == ("r2", 6)
     clock.now = 899.0
-    assert found(index, whole(3)) is None
-    assert index.chains.used_bytes() == 0
+    assert found(index, whole(3)) == (None, 0)
+    assert index.unstored.used_bytes() == 0
 
 
-def test_without_time_it_is_known_while_its_socket_holds_it(clock: Clock) -> None:
+def test_without_time_nothing_that_was_not_stored_is_known(clock: Clock) -> None:
     index = PrefixIndex(Pool(1 << 24), 0.0, 3600.0, clock)
-    held = chain(index, 3)
-    assert found(index, whole(3)) == (held.id, 6)
-    del held
-    gc.collect()
-    assert found(index, whole(3)) is None
+    left(index, 3)
+    said(index, [user("q")], "a")
+    assert found(index, whole(3)) == found(index, [user("q"), resent("a")]) == (None, 0)
+    assert found(index, said(index, [user("q")], "b", stored=True)) == ("b", 2)
 
 
-def test_what_is_stored_lives_as_long_as_its_store_keeps_it(index: PrefixIndex) -> None:
-    kept = chain(index, 3, stored=True)
-    assert found(index, whole(3)) == (kept.id, 6)
-    assert index.chains.used_bytes() == 0
-    del kept
-    gc.collect()
-    assert found(index, whole(3)) is None
+def test_what_is_stored_and_what_is_not_live_apart(index: PrefixIndex, clock: Clock) -> None:
+    items = said(index, [user("q")], "stored", stored=True)
+    more = said(index, [*items, user("next")], "not")
+    clock.now = 1000.0
+    assert found(index, [*more, user("next")]) == ("stored", 2)
+    assert index.unstored.used_bytes() == 0
 
 
-def test_a_chain_is_counted_once_however_many_turns_it_has(index: PrefixIndex) -> None:
-    tip = chain(index, 100)
-    assert len(index.chains) == 1
-    assert index.chains.used_bytes() < tip.total_bytes + 1000
+def test_a_conversation_is_held_once_however_many_turns_it_has(index: PrefixIndex) -> None:
+    items: list[Item] = []
+    for number in range(100):
+        items = said(index, [*items, user(f"q{number}")], f"a{number}")
+    assert len(index.unstored) == 1
+    assert index.unstored.used_bytes() < sum(len(item.raw) + 200 for item in items) + 2000
 
 
 def test_nothing_is_read_until_a_whole_history_arrives_and_then_once(index: PrefixIndex) -> None:
-    chain(index, 100)
+    left(index, 100)
     assert index.read == 0
     for _ in range(3):
         found(index, whole(3))
     assert index.read == 200
 
 
-def test_digests_make_room_before_chains_do(clock: Clock) -> None:
+def test_what_one_tenant_left_is_bounded_and_the_newest_is_read(index: PrefixIndex) -> None:
+    for number in range(100):
+        node = link(
+            None, tenant="t", response=f"r{number}", items=tuple(user(f"{number} {part}") for part in range(100)),
+            output=(), open_calls=NONE, stored=False,
+        )  # fmt: skip
+        index.leave(node)
+    assert found(index, [user(f"99 {part}") for part in range(100)]) == ("r99", 100)
+    assert index.read <= 5_000
+    assert found(index, [user(f"0 {part}") for part in range(100)]) == (None, 0)
+
+
+def test_digests_make_room_before_conversations_do(clock: Clock) -> None:
     pool = Pool(200_000)
     index = PrefixIndex(pool, 300.0, 3600.0, clock)
-    chain(index, 20)
+    left(index, 20)
     found(index, whole(20))
-    before = index.chains.used_bytes()
+    before = index.unstored.used_bytes()
     for number in range(1000):
-        index._digests("t", [user(f"more {number}")], 0.0)
+        found(index, [user(f"more {number}")])
     assert pool.used <= pool.limit
     assert index.digests.counts.full > 0
-    assert index.chains.used_bytes() == before
+    assert index.unstored.used_bytes() == before
 
 
-def test_the_digest_of_an_item_is_made_once(clock: Clock) -> None:
-    made = 0
+def test_a_turn_costs_what_is_new_in_it(clock: Clock) -> None:
+    digested: list[Item] = []
 
     def count(item: Item) -> bytes:
-        nonlocal made
-        made += 1
+        digested.append(item)
         return item_digest(item)
 
     index = PrefixIndex(Pool(1 << 24), 300.0, 3600.0, clock, digest=count)
-    for turns in range(1, 30):
-        found(index, whole(turns))
-    assert made == len(whole(29))
+    items: list[Item] = []
+    placed = 0
+    for number in range(50):
+        items = said(index, [*items, user(f"q{number}")], f"a{number}")
+        if number > 1:
+            assert len(index.places) == placed + 2  # what was asked and what was answered
+        placed = len(index.places)
+    # Each wish once; each answer as it was made, and as its client wrote it.
+    assert len(digested) == 50 + 50 + 49
