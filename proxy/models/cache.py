@@ -72,6 +72,7 @@ class CatalogCache:
         self._clock = clock
         self.counts = CacheCounts()
         self._kept: LRUCache[_Key, _Kept] = LRUCache(_MAX_KEPT_BYTES, getsizeof=_size)
+        self._used: dict[_Key, _Kept] = {}  # of these, those used since one changed: every turn asks for one
         self._told: LRUCache[_Key, tuple[Profile, float]] = LRUCache(_MAX_KEPT)
         self._flights: LRUCache[_Key, asyncio.Lock] = LRUCache(_MAX_KEPT)
 
@@ -101,7 +102,7 @@ class CatalogCache:
         kept = self._kept.get(key)
         if kept is None or self._clock() - kept.asked_s < _RETRY_S:
             return False
-        self._kept[key] = kept._replace(until_s=self._clock())
+        self._put(key, kept._replace(until_s=self._clock()))
         return True
 
     def used_bytes(self) -> int:
@@ -112,7 +113,9 @@ class CatalogCache:
         return len(self._kept)
 
     def _fresh(self, key: _Key) -> Catalog | None:
-        kept = self._kept.get(key)
+        kept = self._used.get(key)
+        if kept is None and (kept := self._kept.get(key)) is not None:
+            self._used[key] = kept
         return kept.catalog if kept is not None and self._clock() < kept.until_s else None
 
     async def _ask(self, endpoint: Asked, key: _Key, client_headers: Mapping[str, str]) -> Catalog:
@@ -135,8 +138,14 @@ class CatalogCache:
     def _keep(self, key: _Key, entry: _Kept) -> None:
         self.counts.old += self._kept.pop(key, None) is not None
         before = len(self._kept)
-        self._kept[key] = entry
+        self._put(key, entry)
         self.counts.full += before + 1 - len(self._kept)
+
+    def _put(self, key: _Key, entry: _Kept) -> None:
+        for used in self._used:
+            self._kept.get(used)  # the LRU order hears of it now
+        self._used.clear()
+        self._kept[key] = entry
 
     def _knows(self, endpoint: Asked, key: _Key, answers: Mapping[str, bytes | None]) -> bool:
         """Is there nothing more to ask? Servers log a path that they do not have: once in its time is enough."""

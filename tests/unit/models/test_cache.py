@@ -278,3 +278,14 @@ async def test_it_tells_what_it_found_and_holds(clock: Clock) -> None:
         await cache.get(SHARED, "t", {})
     assert (cache.counts.hits, cache.counts.misses, len(cache)) == (2, 1, 1)
     assert cache.used_bytes() > 1000
+
+
+async def test_what_turns_use_stays_when_room_is_needed(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    upstream = Upstream(models=VLLM)
+    monkeypatch.setattr(cache, "_MAX_KEPT_BYTES", 5_000)  # four of them
+    catalogs = CatalogCache(upstream, 300, clock)
+    for number in range(20):
+        await catalogs.get(OPEN, f"t{number}", {})
+        await catalogs.get(OPEN, "busy", {})
+    assert len(catalogs) <= 4
+    assert len(upstream.asked) == 21  # the busy one once
