@@ -64,9 +64,9 @@ def canonical(item: Item) -> bytes:
         return _whole(item.raw)
     try:
         members = _MEMBERS.decode(item.raw)
+        made = {name: _said(value) if name in SAID else _value(value) for name, value in members.items()}
     except (msgspec.DecodeError, RecursionError):
         return item.raw
-    made = {name: _said(value) if name in SAID else _value(value) for name, value in members.items()}
     if not _is_any(made.get("status"), TELLING):
         made.pop("status", None)
     made.pop("id", None)

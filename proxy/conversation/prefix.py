@@ -110,6 +110,8 @@ class PrefixIndex:
         for each in nodes:
             items += each.items + each.output
             chain.ends[len(items)] = each.id
+        if not items:
+            return  # a warm-up that said nothing
         chain.grow(node, tuple(items), sum([each.bare_bytes for each in nodes]))
         self.left.put(chain.key, chain, chain.size, now)
         unread = [*self._unread.pop(tenant, ()), chain.key]
@@ -135,6 +137,8 @@ class PrefixIndex:
 
     def add(self, prefix: Prefix, node: Node) -> None:
         """A request whose prefix was `prefix` has been answered by `node`, which is a chain of its own."""
+        if not prefix.digests:
+            return  # it said nothing
         now = self._clock()
         self._expire(now)
         chain = prefix.chain

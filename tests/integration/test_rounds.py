@@ -89,6 +89,16 @@ async def test_a_client_that_comes_back_with_everything_has_its_round_told(house
     assert not records[2].answers_calls
 
 
+async def test_a_warm_up_that_says_nothing_is_followed_by_what_continues_it(house: House) -> None:
+    async with house.connect() as client:
+        warm = await client.turn([], instructions="Be brief.", generate=False, store=False)
+        await client.turn([user("begin")], previous_response_id=warm.id, store=False)
+    await whole(house, [user("begin")])
+    first, second, stranger = await turns(house, 3)
+    assert follows(second, first)
+    assert stranger.previous_end_s is None
+
+
 async def test_forks_of_one_history_all_follow_its_last_turn(house: House) -> None:
     trunk = await whole(house, [user("begin")])
     for word in ("one", "two", "three"):

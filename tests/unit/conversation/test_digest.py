@@ -152,6 +152,12 @@ def test_what_cannot_be_read_counts_as_it_is(raw: bytes) -> None:
     assert canonical(Item("message", raw, "user")) == raw
 
 
+@pytest.mark.parametrize("kind", [b"message", b"unknown"])
+def test_what_is_nested_too_deeply_counts_as_it_is(kind: bytes) -> None:
+    raw = b'{"type":"%b","content":[{"v":%b}]}' % (kind, b"[" * 950 + b"]" * 950)
+    assert canonical(Item(kind.decode(), raw)) == raw
+
+
 def test_no_two_items_of_one_request_of_the_corpus_are_taken_for_one_another() -> None:
     for path in corpus.cases("requests"):
         items = corpus.create_of(json.loads(path.read_text())).items

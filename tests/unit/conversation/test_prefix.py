@@ -173,6 +173,15 @@ def test_what_says_nothing_new_and_gets_no_answer_is_known_all_the_same(index: P
     assert found(index, [*items, user("next")]) == ("none", 2)
 
 
+def test_a_warm_up_that_says_nothing_is_no_history(index: PrefixIndex) -> None:
+    left(index, 2)
+    warm = link(None, tenant="t", response="warm", items=(), output=(), open_calls=NONE, stored=False)
+    index.leave(warm)
+    assert found(index, []) == (None, 0)
+    index.add(index.find("t", ()), warm)
+    assert found(index, whole(2)) == ("r1", 4)
+
+
 WORDS = st.sampled_from([user("a"), user("b"), resent("x"), resent("y")])
 ANSWERS = st.lists(st.sampled_from([answer("x"), answer("y")]), max_size=2)
 
