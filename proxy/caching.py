@@ -112,11 +112,11 @@ class Bounded(Generic[K, V]):
         return None if entry is None else entry.value
 
     def put(self, key: K, value: V, size: int, now: float) -> None:
-        """Keep a value of `size` bytes; what is too large for the whole pool is not kept."""
+        """Keep a value of `size` bytes instead of what was there; what is too large for the whole pool is not kept."""
+        self.drop(key)
         size += ENTRY_BYTES
         if self.ttl_s <= 0 or size > self._pool.limit:
             return
-        self.drop(key)
         self._entries[key] = _Entry(value, size, now)
         self._count(size)
         self._pool.make_room()

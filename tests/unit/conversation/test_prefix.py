@@ -287,6 +287,14 @@ def test_digests_make_room_before_conversations_do(clock: Clock) -> None:
     assert index.unstored.used_bytes() == before
 
 
+def test_a_conversation_that_outgrows_its_room_is_let_go(clock: Clock) -> None:
+    index = PrefixIndex(Pool(100_000), 300.0, 3600.0, clock)
+    items = said(index, [user("q")], "a")
+    items = said(index, [*items, user("x" * 100_000)], "b")
+    assert index.unstored.used_bytes() == 0
+    assert found(index, items) == (None, 0)
+
+
 def test_a_turn_costs_what_is_new_in_it(clock: Clock) -> None:
     digested: list[Item] = []
 
