@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
+from math import inf
+from operator import methodcaller
 from typing import Generic, Protocol, TypeVar
 
 from proxy.telemetry.caches import CacheCounts
@@ -24,6 +26,10 @@ class Sheds(Protocol):
 
     def shed(self) -> bool:
         """Let go of what was longest unused; False where there is nothing."""
+        ...
+
+    def oldest_s(self) -> float:
+        """When that was used last, in monotonic seconds; infinity where there is nothing."""
         ...
 
 
@@ -48,6 +54,20 @@ class Pool:
         for part in self._parts:
             while self.used > self.limit and part.shed():
                 pass
+
+
+class AgedPool(Pool):
+    """The same for caches of which none is of use without the others: what was longest unused goes first, whichever
+    holds it; of what is as old, those named first lose first.
+    """
+
+    def make_room(self) -> None:
+        """Shed until the limit is kept."""
+        while self.used > self.limit and min(self._parts, key=_OLDEST).shed():
+            pass
+
+
+_OLDEST = methodcaller("oldest_s")
 
 
 class _Entry(Generic[V]):
@@ -139,6 +159,10 @@ class Bounded(Generic[K, V]):
         self.drop(next(iter(self._entries)))
         self.counts.full += 1
         return True
+
+    def oldest_s(self) -> float:
+        """When that was used last."""
+        return next(iter(self._entries.values())).used_s if self._entries else inf
 
     def clear(self) -> None:
         """Let go of everything."""

@@ -18,7 +18,7 @@ from weakref import ReferenceType, ref
 
 import xxhash
 
-from proxy.caching import Bounded, Pool
+from proxy.caching import AgedPool, Bounded
 from proxy.conversation.chain import Node, lineage
 from proxy.conversation.digest import item_digest, rolled, same
 from proxy.wire.items import Item
@@ -78,12 +78,12 @@ _Response = tuple[str, str]  # a tenant, and an id
 class PrefixIndex:
     """Places in the chains of every tenant, by digest; a chain is known for its time since it was last continued.
 
-    What sockets left behind leaves the pool first, then digests, chains last. Only chains hold what was said.
+    What was longest unused leaves the pool first, a chain about when its places do. Only chains hold what was said.
     """
 
     def __init__(
         self,
-        pool: Pool,
+        pool: AgedPool,
         unstored_ttl_s: float,
         stored_ttl_s: float,
         clock: Callable[[], float],
@@ -131,7 +131,7 @@ class PrefixIndex:
         if prefix.chain is None:
             self.places.counts.misses += 1
         else:
-            self.places.counts.hits += 1
+            self.places.one((tenant, prefix.digests[0]), now)
             self._kept(prefix.chain).one(prefix.chain.key, now)
         return prefix
 

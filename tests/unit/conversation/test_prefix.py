@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from proxy.caching import Pool
+from proxy.caching import AgedPool
 from proxy.conversation.chain import Node, link
 from proxy.conversation.digest import canonical, item_digest
 from proxy.conversation.prefix import PrefixIndex
@@ -30,7 +30,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def index(clock: Clock) -> PrefixIndex:
-    return PrefixIndex(Pool(1 << 24), 300.0, 3600.0, clock)
+    return PrefixIndex(AgedPool(1 << 24), 300.0, 3600.0, clock)
 
 
 def user(text: str) -> Item:
@@ -152,7 +152,7 @@ def test_another_tenant_finds_nothing(index: PrefixIndex) -> None:
 
 
 def test_digests_find_and_the_items_decide(clock: Clock) -> None:
-    index = PrefixIndex(Pool(1 << 24), 300.0, 3600.0, clock, digest=lambda _: b"the same for all")
+    index = PrefixIndex(AgedPool(1 << 24), 300.0, 3600.0, clock, digest=lambda _: b"the same for all")
     left(index, 3)
     assert found(index, [user("something"), user("else")]) == (None, 0)
     assert found(index, [*whole(1), user("else"), user("entirely")]) == ("r0", 2)
@@ -190,7 +190,7 @@ ANSWERS = st.lists(st.sampled_from([answer("x"), answer("y")]), max_size=2)
 def test_the_longest_known_prefix_is_found_whatever_was_said(
     turns: list[tuple[list[Item], list[Item], bool, bool]],
 ) -> None:
-    index = PrefixIndex(Pool(1 << 24), 300.0, 3600.0, Clock())
+    index = PrefixIndex(AgedPool(1 << 24), 300.0, 3600.0, Clock())
     told: list[tuple[list[bytes], str, int]] = []
     before: list[Item] = []
     for number, (new, output, goes_on, is_left) in enumerate(turns):
@@ -231,7 +231,7 @@ def test_what_was_not_stored_is_known_for_its_time_since_it_was_found(index: Pre
 
 
 def test_without_time_nothing_that_was_not_stored_is_known(clock: Clock) -> None:
-    index = PrefixIndex(Pool(1 << 24), 0.0, 3600.0, clock)
+    index = PrefixIndex(AgedPool(1 << 24), 0.0, 3600.0, clock)
     left(index, 3)
     said(index, [user("q")], "a")
     assert found(index, whole(3)) == found(index, [user("q"), resent("a")]) == (None, 0)
@@ -274,8 +274,8 @@ def test_what_one_tenant_left_is_bounded_and_the_newest_is_read(index: PrefixInd
     assert found(index, [user(f"0 {part}") for part in range(100)]) == (None, 0)
 
 
-def test_digests_make_room_before_conversations_do(clock: Clock) -> None:
-    pool = Pool(200_000)
+def test_of_what_is_as_old_digests_make_room_before_conversations_do(clock: Clock) -> None:
+    pool = AgedPool(200_000)
     index = PrefixIndex(pool, 300.0, 3600.0, clock)
     left(index, 20)
     found(index, whole(20))
@@ -287,8 +287,30 @@ def test_digests_make_room_before_conversations_do(clock: Clock) -> None:
     assert index.unstored.used_bytes() == before
 
 
+def test_of_more_conversations_than_there_is_room_for_the_newest_are_found(clock: Clock) -> None:
+    pool = AgedPool(200_000)
+    index = PrefixIndex(pool, 300.0, 3600.0, clock)
+    begun = []
+    for number in range(500):
+        clock.now += 0.1
+        begun.append(said(index, [user(f"q{number}")], f"a{number}"))
+    assert pool.used <= pool.limit
+    assert len(index.unstored) > 20
+    assert [found(index, [*items, user("next")]) for items in begun[-20:]] == [
+        (f"a{number}", 2) for number in range(480, 500)
+    ]
+
+
+def test_a_place_that_is_used_stays(index: PrefixIndex, clock: Clock) -> None:
+    trunk = said(index, [user("q")], "trunk", stored=True)
+    for number in range(4):
+        clock.now += 1800.0
+        said(index, [*trunk, user(f"to {number}")], f"a{number}", stored=True)
+        assert found(index, [*trunk, user("besides")]) == ("trunk", 2)
+
+
 def test_a_conversation_that_outgrows_its_room_is_let_go(clock: Clock) -> None:
-    index = PrefixIndex(Pool(100_000), 300.0, 3600.0, clock)
+    index = PrefixIndex(AgedPool(100_000), 300.0, 3600.0, clock)
     items = said(index, [user("q")], "a")
     items = said(index, [*items, user("x" * 100_000)], "b")
     assert index.unstored.used_bytes() == 0
@@ -302,7 +324,7 @@ def test_a_turn_costs_what_is_new_in_it(clock: Clock) -> None:
         digested.append(item)
         return item_digest(item)
 
-    index = PrefixIndex(Pool(1 << 24), 300.0, 3600.0, clock, digest=count)
+    index = PrefixIndex(AgedPool(1 << 24), 300.0, 3600.0, clock, digest=count)
     items: list[Item] = []
     placed = 0
     for number in range(50):

@@ -1,0 +1,36 @@
+"""Which turn a turn followed, as it is remembered."""
+
+from __future__ import annotations
+
+from proxy.conversation.chain import Node, link
+from proxy.session.known import Known
+from proxy.wire.items import Item
+from tests.unit.conversation.test_prefix import NONE, Clock, answer, resent, user
+
+
+def whole(response: str, items: list[Item]) -> Node:
+    """A turn that was sent its whole history."""
+    return link(
+        None, tenant="t", response=response, items=tuple(items), output=(answer(response),), open_calls=NONE,
+        stored=False,
+    )  # fmt: skip
+
+
+def followed(known: Known, clock: Clock, node: Node) -> float | None:
+    """When the turn before ended; this one ends now."""
+    previous = known.previous(node)
+    known.ended(node, clock.now)
+    return None if previous is None else previous.ended_s
+
+
+def test_many_turns_that_nothing_follows_do_not_crowd_out_those_that_are_followed() -> None:
+    clock = Clock()
+    known = Known(1_000_000, 300.0, 3600.0, clock)
+    for number in range(1000):
+        clock.now += 0.1
+        began_s = clock.now
+        assert followed(known, clock, whole(f"a{number}", [user(f"q{number}")])) is None
+        clock.now += 0.1
+        items = [user(f"q{number}"), resent(f"a{number}"), user("next")]
+        assert followed(known, clock, whole(f"b{number}", items)) == began_s
+    assert sum(pool.used for pool in known.pools) <= 250_000
