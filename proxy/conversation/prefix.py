@@ -25,7 +25,7 @@ from proxy.wire.items import Item
 
 # Of one tenant's sockets that are gone, not read yet.
 _UNREAD_CHAINS = 64
-_UNREAD_TENANTS = 10_000
+_UNREAD_BYTES = 500  # what it costs to know that one of them, or its tenant, has left something
 # Items that one request may cause to be read of them: some 50 ms, once.
 _READ_ITEMS = 5_000
 # Items that may be new after an answer for that answer to be looked for by itself.
@@ -113,13 +113,13 @@ class PrefixIndex:
         if not items:
             return  # a warm-up that said nothing
         chain.grow(node, tuple(items), sum([each.bare_bytes for each in nodes]))
-        self.left.put(chain.key, chain, chain.size, now)
-        unread = [*self._unread.pop(tenant, ()), chain.key]
+        self.left.put(chain.key, chain, chain.size + _UNREAD_BYTES, now)
+        unread = [*filter(self.left.peek, self._unread.pop(tenant, ())), chain.key]
         if len(unread) > _UNREAD_CHAINS:
             self.left.drop(unread.pop(0))
         self._unread[tenant] = unread
-        if len(self._unread) > _UNREAD_TENANTS:
-            self._unread.popitem(last=False)
+        while self._unread and self.left.peek(next(iter(self._unread.values()))[-1]) is None:
+            self._unread.popitem(last=False)  # nothing is left of what this tenant has left
 
     def find(self, tenant: str, items: tuple[Item, ...]) -> Prefix:
         """The longest known prefix of these items."""

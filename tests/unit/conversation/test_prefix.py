@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -272,6 +274,18 @@ def test_what_one_tenant_left_is_bounded_and_the_newest_is_read(index: PrefixInd
     assert found(index, [user(f"99 {part}") for part in range(100)]) == ("r99", 100)
     assert index.read <= 5_000
     assert found(index, [user(f"0 {part}") for part in range(100)]) == (None, 0)
+
+
+def test_who_has_left_takes_no_room_beside_what_was_left(clock: Clock) -> None:
+    index = PrefixIndex(AgedPool(20_000), 300.0, 3600.0, clock)
+    tracemalloc.start()
+    try:
+        for number in range(2_000):
+            left(index, 1, f"tenant {number}")
+        used_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert used_bytes < 100_000
 
 
 def test_of_what_is_as_old_digests_make_room_before_conversations_do(clock: Clock) -> None:
