@@ -33,7 +33,7 @@ _NEW_ITEMS = 16
 
 
 class KnownChain:
-    """A conversation as far as it is known: its items, and which response had ended after how many of them.
+    """A conversation as far as it is known: its items, and which response had ended after how many of them, in order.
 
     Its last items from the `sent`th on are an answer; its client has sent the others. `digest` is of all of them.
     """
@@ -66,9 +66,14 @@ class Prefix(NamedTuple):
     digests: Sequence[bytes]
 
     @property
+    def end(self) -> int:
+        """After how many items the last response had ended that the prefix holds whole; 0 where it holds none."""
+        return 0 if self.chain is None else next((at for at in reversed(self.chain.ends) if at <= self.length), 0)
+
+    @property
     def response(self) -> str | None:
-        """The id of the response that the prefix ends with, if it ends with one."""
-        return None if self.chain is None else self.chain.ends.get(self.length)
+        """The id of that response."""
+        return None if self.chain is None else self.chain.ends.get(self.end)
 
 
 _Digested = tuple[str, bytes]  # a tenant, and the digest of an item's bytes or of a prefix
@@ -109,9 +114,10 @@ class PrefixIndex:
         nodes = lineage(node)
         for each in nodes:
             items += each.items + each.output
-            chain.ends[len(items)] = each.id
+            if items:  # else it is a warm-up that said nothing
+                chain.ends[len(items)] = each.id
         if not items:
-            return  # a warm-up that said nothing
+            return
         chain.grow(node, tuple(items), sum([each.bare_bytes for each in nodes]))
         self.left.put(chain.key, chain, chain.size + _UNREAD_BYTES, now)
         unread = [*filter(self.left.peek, self._unread.pop(tenant, ())), chain.key]

@@ -16,6 +16,7 @@ from proxy.conversation.prefix import PrefixIndex
 from proxy.telemetry.caches import Cache
 from proxy.translate.fragments import FragmentMemo, Fragments
 from proxy.wire.client_events import Create, ReadItems
+from proxy.wire.items import CALLS, Item
 
 # The part of the memory that conversations get; their items are counted here once more.
 _SHARE = 4
@@ -55,13 +56,15 @@ class Known:
     def previous(self, node: Node) -> Previous | None:
         """The turn before the one that has just ended with `node`; None where it is not known.
 
-        A history that begins with `node` is found by what it says, and known from now on.
+        A history that begins with `node` is found by what it says, and known from now on. Where it holds an answer
+        after the last one that is known, the turn before is that one's, which is not known.
         """
         if node.parent is not None:
             return self._ends.peek((node.tenant, node.parent.id))
         prefix = self._prefixes.find(node.tenant, node.items)
+        response, new = prefix.response, node.items[prefix.end :]
         self._prefixes.add(prefix, node)
-        return None if prefix.response is None else self._ends.peek((node.tenant, prefix.response))
+        return None if response is None or any(map(_is_answer, new)) else self._ends.peek((node.tenant, response))
 
     def ended(self, node: Node, ended_s: float) -> None:
         """A turn whose next may come from anywhere."""
@@ -90,6 +93,11 @@ class Known:
             "chains_stored": self._prefixes.stored,
             "ends": self._ends,
         }
+
+
+def _is_answer(item: Item) -> bool:
+    """Has a model said it?"""
+    return item.role == "assistant" or item.kind == "reasoning" or item.kind in CALLS
 
 
 _SEVERAL = 2

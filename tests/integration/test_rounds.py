@@ -107,6 +107,14 @@ async def test_forks_of_one_history_all_follow_its_last_turn(house: House) -> No
     assert all(follows(fork, first) for fork in forks)
 
 
+async def test_a_request_that_is_sent_again_follows_the_same_turn(house: House) -> None:
+    said = await whole(house, [user("begin")])
+    for _ in range(3):
+        await whole(house, [*said, user("next")])
+    first, *again = await turns(house, 4)
+    assert all(follows(one, first) for one in again)
+
+
 async def test_a_history_that_was_changed_follows_nothing(house: House) -> None:
     said = await whole(house, [user("begin"), user("here")])
     await whole(house, [user("begin"), user("there"), *said[2:], user("next")])

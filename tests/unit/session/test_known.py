@@ -34,3 +34,15 @@ def test_many_turns_that_nothing_follows_do_not_crowd_out_those_that_are_followe
         items = [user(f"q{number}"), resent(f"a{number}"), user("next")]
         assert followed(known, clock, whole(f"b{number}", items)) == began_s
     assert sum(pool.used for pool in known.pools) <= 250_000
+
+
+def test_a_history_with_an_answer_that_is_not_known_follows_no_turn_before_it() -> None:
+    clock = Clock()
+    known = Known(1_000_000, 300.0, 3600.0, clock)
+    begun = [user("q")]
+    followed(known, clock, whole("a", begun))
+    clock.now = 1.0
+    begun = [*begun, resent("a"), user("next")]
+    assert followed(known, clock, whole("b", [*begun, resent("changed"), user("and then")])) is None
+    assert followed(known, clock, whole("c", begun)) == 0.0
+    assert followed(known, clock, whole("d", begun)) == 0.0
