@@ -26,8 +26,10 @@ from proxy.wire.items import Item
 # Of one tenant's sockets that are gone, not read yet.
 _UNREAD_CHAINS = 64
 _UNREAD_BYTES = 500  # what it costs to know that one of them, or its tenant, has left something
-# Items that one request may cause to be read of them: some 50 ms, once.
-_READ_ITEMS = 5_000
+# Items that one request may cause to be read of them: some 50 ms, once. A long one counts as several.
+_READ_ITEMS, _ITEM_VALUES = 5_000, 50
+# JSON values that a request may cause to be read otherwise, and to be read again to be compared: 0.1 to 0.3 s each.
+_READ_VALUES = 1 << 18
 # Items that may be new after an answer for that answer to be looked for by itself.
 _NEW_ITEMS = 16
 
@@ -164,7 +166,9 @@ class PrefixIndex:
             there = self.answers.peek((tenant, digest))
             chain = None if there is None else there()
             length = len(items) - new
-            if chain is not None and len(chain.items) == length and _shared(chain.items, chain.sent, items) == length:
+            if chain is not None and len(chain.items) == length:
+                if _shared(chain.items, chain.sent, items) < length:
+                    return None  # comparing may cost much
                 digests = [chain.digest, *rolled(newest[len(newest) - new :], chain.digest)]
                 return None if any(self._at(tenant, each) for each in digests[1:]) else Prefix(chain, length, digests)
         return None
@@ -190,9 +194,10 @@ class PrefixIndex:
         for key in reversed(self._unread.pop(tenant)):
             chain = self.left.peek(key)
             self.left.drop(key)
-            if chain is None or len(chain.items) > room:
+            cost = 0 if chain is None else sum([1 + _values(item) // _ITEM_VALUES for item in chain.items])
+            if chain is None or cost > room:
                 continue
-            room -= len(chain.items)
+            room -= cost
             self.read += len(chain.items)
             digests = self._digests(tenant, chain.items, now)
             self._place(chain, list(rolled(digests)), digests[-1:] if chain.sent < len(chain.items) else (), now)
@@ -217,12 +222,19 @@ class PrefixIndex:
     def _digests(self, tenant: str, items: Sequence[Item], now: float) -> list[bytes]:
         """Of each item's canonical form, known by what it is made from: its bytes, and whether a cut call was answered.
 
-        The bytes are hashed, not kept: they are what was said, and only chains may hold that.
+        The bytes are hashed, not kept: they are what was said, and only chains may hold that. What is too much to be
+        read at once counts as it is written.
         """
+        room = _READ_VALUES
         keys = [(tenant, _hash(item.raw) + _CUT[item.unfinished]) for item in items]
         found = self.digests.get(keys, now)
         for at, digest in enumerate(found):
-            if digest is None:
+            if digest is not None:
+                continue
+            room -= _values(items[at])
+            if room < 0:
+                found[at] = keys[at][1]
+            else:
                 found[at] = digest = self._digest(items[at])
                 self.digests.put(keys[at], digest, 0, now)
         return [digest for digest in found if digest is not None]
@@ -244,7 +256,16 @@ def _shared(known: tuple[Item, ...], sent: int, items: tuple[Item, ...]) -> int:
     both = min(len(known), len(items))
     # What a client sends again is mostly the very same object; an answer it writes in its own words.
     start = sent if items[:sent] == known[:sent] else 0
+    room = _READ_VALUES
     for length in range(start, both):
-        if not same(known[length], items[length]):
-            return length
+        one, other = known[length], items[length]
+        if one != other:
+            room -= _values(one) + _values(other)
+            if room < 0 or not same(one, other):
+                return length
     return both
+
+
+def _values(item: Item) -> int:
+    """About how many JSON values there are in it: what reading it costs."""
+    return item.raw.count(b",") + item.raw.count(b"{") + item.raw.count(b"[")

@@ -331,6 +331,26 @@ def test_a_place_that_is_used_stays(index: PrefixIndex, clock: Clock) -> None:
         assert found(index, [*trunk, user("besides")]) == ("trunk", 2)
 
 
+def test_what_is_made_to_be_slow_is_not_read(clock: Clock) -> None:
+    digested: list[Item] = []
+
+    def count(item: Item) -> bytes:
+        digested.append(item)
+        return item_digest(item)
+
+    index = PrefixIndex(AgedPool(1 << 26), 300.0, 3600.0, clock, digest=count)
+    dense = b",".join([b"{}"] * 150_000)
+    slow = [parse_item(b'{"type":"%d","all":{"of":[%b]}}' % (number, dense)) for number in range(3)]
+    items = said(index, [user("q"), *slow], "a")
+    assert not set(slow) & set(digested)
+    assert found(index, [*items, user("next")]) == ("a", 5)
+    rewritten = [replace(item, raw=item.raw.replace(b'"all":', b'"all": ')) for item in slow]
+    assert found(index, [user("q"), *rewritten, resent("a")]) == (None, 1)
+    index.leave(link(None, tenant="t", response="r", items=(slow[0],), output=(), open_calls=NONE, stored=False))
+    found(index, [user("q")])
+    assert index.read == 0
+
+
 def test_a_conversation_that_outgrows_its_room_is_let_go(clock: Clock) -> None:
     index = PrefixIndex(AgedPool(100_000), 300.0, 3600.0, clock)
     items = said(index, [user("q")], "a")
