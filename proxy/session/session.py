@@ -106,20 +106,21 @@ class Session:
     def _lose(self) -> None:
         if self._keepalive is not None:
             self._keepalive.cancel()
-        known = self._services.known
+        left = [(lane.latest, lane.ended_s) for lane in self._lanes if lane.latest is not None]
         for lane in self._lanes:
-            if known is not None and lane.latest is not None:
-                known.leave(lane.latest, lane.ended_s or self.now())
             if self._lanes.lost(lane) is Action.STOP and lane.running is not None and lane.follower is not None:
                 lane.running.unsubscribe(lane.follower)
         self._resting.set()
         self.outbox.close()
         for held in self._held:
             held.release()
-        self.record.ended_s = self._services.clock()
+        self.record.ended_s = now = self._services.clock()
         self.record.close_code = self._socket.close_code
         self.record.bytes_out = self.outbox.bytes_out
         self._services.observer.session_ended(self.record)
+        if self._services.known is not None:
+            for node, ended_s in left:  # when all is done, whatever comes of it
+                self._services.known.leave(node, ended_s or now)
 
     def _expiry(self) -> asyncio.TimerHandle | None:
         if not self._limits.lifetime_s:

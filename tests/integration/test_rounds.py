@@ -11,6 +11,7 @@ import pytest
 from agents import Agent, OpenAIResponsesModel, RunConfig, Runner, function_tool
 from openai import AsyncOpenAI
 
+from proxy.session.known import Known
 from proxy.telemetry.observer import TurnRecord
 from tests.house import House, open_house
 from tests.keyed import KeyRing, bearer
@@ -133,6 +134,22 @@ async def test_what_another_tenant_said_is_not_followed(tmp_path: Path) -> None:
         first, stranger, second = await turns(house, 3)
         assert stranger.previous_end_s is None
         assert follows(second, first)
+
+
+async def test_what_goes_wrong_with_what_was_left_harms_no_end_of_a_socket(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crash(*_: object) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(Known, "leave", crash)
+    house.expected_crashes = 1
+    async with house.connect() as client:
+        await client.turn([user("begin")], store=False)
+        await client.create([user("[[stall 10]]")], store=False)
+        await client.until("response.created")
+    await house.watcher.wait_for(lambda: [turn.outcome for turn in house.watcher.turns] == ["completed", "cancelled"])
+    await house.watcher.wait_for(lambda: len(house.watcher.sessions) == 1)
 
 
 @pytest.mark.parametrize("dialect", ["chat"])
