@@ -30,6 +30,7 @@ from proxy.server.stored import StoredRoute
 from proxy.server.tls import Certificate
 from proxy.server.websocket import WebSocketRoute
 from proxy.session.background import Backgrounds
+from proxy.session.known import Known
 from proxy.session.limits import SessionLimits
 from proxy.session.registry import Registry
 from proxy.session.services import Services
@@ -139,6 +140,8 @@ class Loopline:
         if server.tls_cert:
             self.certificate = Certificate(server)
             _ = self.tasks.spawn(self.certificate.watch(), "watch the certificate")
+        if services.known is not None:
+            _ = self.tasks.spawn(_forget(services.known), "forget histories in time")
         app = self._routes(services, secrets.tenant, relay)
         if self.keys is not None:
             watching = self.tasks.spawn(_follow(self.keys, self.backgrounds), "follow the file of keys")
@@ -357,6 +360,13 @@ class Loopline:
         await runner.setup()
         stack.push_async_callback(runner.cleanup)
         self.admin_port = await _listen(stack, runner, self.settings.server.admin_host, self.settings.server.admin_port)
+
+
+async def _forget(known: Known) -> None:
+    """What came with `store: false` is gone after its time, also where no request follows."""
+    while True:
+        await asyncio.sleep(_LOOK_AGAIN_S)
+        known.expire()
 
 
 async def _follow(keys: KeyFile, backgrounds: Backgrounds) -> None:

@@ -110,7 +110,7 @@ class PrefixIndex:
     def leave(self, node: Node) -> None:
         """The socket that held this chain is gone: its client may come back with all of it. Reads no item."""
         now, tenant = self._clock(), node.tenant
-        self._expire(now)
+        self.expire(now)
         chain = KnownChain(node, stored=node.stored, ends={})
         items: list[Item] = []
         nodes = lineage(node)
@@ -132,7 +132,7 @@ class PrefixIndex:
     def find(self, tenant: str, items: tuple[Item, ...]) -> Prefix:
         """The longest known prefix of these items."""
         now = self._clock()
-        self._expire(now)
+        self.expire(now)
         if tenant in self._unread:
             self._read_left(tenant, now)
         prefix = self._continued(tenant, items, now) or self._longest(tenant, items, now)
@@ -148,7 +148,7 @@ class PrefixIndex:
         if not prefix.digests:
             return  # it said nothing
         now = self._clock()
-        self._expire(now)
+        self.expire(now)
         chain = prefix.chain
         if chain is None or prefix.length < len(chain.items) or chain.stored is not node.stored:
             ends = {} if chain is None else {at: id_ for at, id_ in chain.ends.items() if at <= prefix.length}
@@ -242,7 +242,8 @@ class PrefixIndex:
     def _kept(self, chain: KnownChain) -> Bounded[_Response, KnownChain]:
         return self.stored if chain.stored else self.unstored
 
-    def _expire(self, now: float) -> None:
+    def expire(self, now: float) -> None:
+        """Let go of what is too old."""
         for kept in (self.left, self.digests, self.places, self.answers, self.unstored, self.stored):
             kept.expire(now)
 

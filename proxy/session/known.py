@@ -78,6 +78,14 @@ class Known:
             self._prefixes.leave(node)
         self.ended(node, ended_s)
 
+    def expire(self) -> None:
+        """Let go of what is too old, also where nobody asks for anything any more."""
+        now = self._clock()
+        self._prefixes.expire(now)
+        for kept in (self.fragments.unstored, self.fragments.stored, self.items.unstored, self.items.stored):
+            kept.expire(now)
+        self._ends.expire(now)
+
     def caches(self) -> dict[str, Cache]:
         """Those that report, by name."""
         return {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -150,6 +151,16 @@ async def test_what_goes_wrong_with_what_was_left_harms_no_end_of_a_socket(
         await client.until("response.created")
     await house.watcher.wait_for(lambda: [turn.outcome for turn in house.watcher.turns] == ["completed", "cancelled"])
     await house.watcher.wait_for(lambda: len(house.watcher.sessions) == 1)
+
+
+async def test_what_was_not_stored_is_forgotten_in_time_though_no_request_follows() -> None:
+    async with open_house("chat", {"prefix.unstored_ttl_s": 0.1}) as house:
+        await whole(house, [user("begin"), user("here")])
+        kept = house.server.services.known
+        assert kept is not None
+        async with asyncio.timeout(5.0):
+            while any(kept.caches()[name].used_bytes() for name in ("items", "fragments", "chains")):
+                await asyncio.sleep(0.01)
 
 
 @pytest.mark.parametrize("dialect", ["chat"])
