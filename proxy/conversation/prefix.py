@@ -178,9 +178,11 @@ class PrefixIndex:
         digests = list(rolled(self._digests(tenant, items, now)))
         for digest in reversed(digests):
             chain = self._at(tenant, digest)
-            length = 0 if chain is None else _shared(chain.items, chain.sent, items)
-            if length:
-                return Prefix(chain, length, digests[length - 1 :])
+            if chain is not None:
+                length = _shared(chain.items, chain.sent, items)
+                if length:
+                    return Prefix(chain, length, digests[length - 1 :])
+                break  # digests that were made to be alike: to compare at every place would cost its square
         return Prefix(None, 0, digests)
 
     def _at(self, tenant: str, digest: bytes) -> KnownChain | None:

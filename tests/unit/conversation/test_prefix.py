@@ -167,6 +167,14 @@ def test_digests_find_and_the_items_decide(clock: Clock) -> None:
     assert found(index, [*whole(1), user("else"), user("entirely")]) == ("r0", 2)
 
 
+def test_what_was_made_to_have_the_digest_of_something_else_is_compared_once(clock: Clock) -> None:
+    index = PrefixIndex(AgedPool(1 << 24), 300.0, 3600.0, clock, digest=lambda _: b"the same for all")
+    said(index, [user("one")], "a")
+    said(index, [user("other"), user("more")], "b")
+    assert found(index, [user("one"), user("more")]) == (None, 1)
+    assert found(index, [user("one"), user("more"), user("and more")]) == (None, 0)
+
+
 def test_a_cut_call_that_was_answered_is_another_item(index: PrefixIndex) -> None:
     raw = b'{"type":"function_call","call_id":"c","name":"f","arguments":"{}","status":"incomplete"}'
     cut = parse_item(raw)
