@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from proxy.caching import AgedPool, Bounded, Pool
+from proxy.caching import AgedPool, Bounded
 from proxy.conversation.chain import Node
 from proxy.conversation.known import KnownItems
 from proxy.conversation.prefix import PrefixIndex
@@ -36,7 +36,7 @@ class Known:
         self, memory_bytes: int, unstored_ttl_s: float, stored_ttl_s: float, clock: Callable[[], float]
     ) -> None:
         self._clock = clock
-        said, conversations = Pool(memory_bytes - memory_bytes // _SHARE), AgedPool(memory_bytes // _SHARE)
+        said, conversations = AgedPool(memory_bytes - memory_bytes // _SHARE), AgedPool(memory_bytes // _SHARE)
         self.pools = (said, conversations)
         self.fragments = FragmentMemo(said, unstored_ttl_s, stored_ttl_s, clock)
         self.items = KnownItems(said, unstored_ttl_s, stored_ttl_s, clock)

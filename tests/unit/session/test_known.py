@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from proxy.conversation.chain import Node, link
 from proxy.session.known import Known
+from proxy.wire.codec import Raw
 from proxy.wire.items import Item
 from tests.unit.conversation.test_prefix import NONE, Clock, answer, resent, user
+from tests.unit.translate.turns import create
 
 
 def whole(response: str, items: list[Item]) -> Node:
@@ -34,6 +38,27 @@ def test_many_turns_that_nothing_follows_do_not_crowd_out_those_that_are_followe
         items = [user(f"q{number}"), resent(f"a{number}"), user("next")]
         assert followed(known, clock, whole(f"b{number}", items)) == began_s
     assert sum(pool.used for pool in known.pools) <= 250_000
+
+
+def test_translations_of_what_is_asked_now_stay_however_many_items_were_read_before() -> None:
+    clock = Clock()
+    known = Known(500_000, 300.0, 3600.0, clock)
+    translated: list[Item] = []
+
+    def translate(run: Sequence[Item], _: object) -> bytes:
+        translated.extend(run)
+        return b",".join(item.raw for item in run)
+
+    for number in range(100):
+        clock.now += 1.0
+        made = create(input=[{"role": "user", "content": f"{number} {item}"} for item in range(20)])
+        items = known.reader("t")([Raw(item.raw) for item in made.items], stored=True)
+        for _ in range(2):
+            fragments = known.translations("t", made)
+            assert fragments is not None
+            fragments.encoded(items, "d", {}, translate, [])
+    assert known.items.stored.counts.full > 0
+    assert len(translated) == 100 * 20
 
 
 def test_a_history_with_an_answer_that_is_not_known_follows_no_turn_before_it() -> None:
