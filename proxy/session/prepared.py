@@ -120,8 +120,8 @@ def _check_size(parent: Node | None, create: Create, limit: int) -> None:
         )
 
 
-def translator_for(prepared: Prepared) -> Translator:
-    """A translator into the dialect that the endpoint is asked in."""
+def translator_for(prepared: Prepared, *, untold: bool = False) -> Translator:
+    """A translator into the dialect that the endpoint is asked in; an `untold` one has yet to `tell` its items."""
     if prepared.catalog.dialect == RESPONSES:
-        return ResponsesTranslator(prepared.brief, faithful=prepared.endpoint.faithful)
-    return ChatTranslator(prepared.brief)
+        return ResponsesTranslator(prepared.brief, faithful=prepared.endpoint.faithful, untold=untold)
+    return ChatTranslator(prepared.brief, untold=untold)

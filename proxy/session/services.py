@@ -14,6 +14,7 @@ from proxy.http_client import HttpClient
 from proxy.models.cache import CatalogCache
 from proxy.models.catalog import Names
 from proxy.session.known import Known
+from proxy.session.portions import Portions
 from proxy.session.stopping import Timers
 from proxy.telemetry.observer import Observer
 from proxy.translate.tools.listed import ToolMemo
@@ -42,6 +43,7 @@ class Services:
     sealer: Sealer
     known: Known | None = None
     timers: Timers = field(default_factory=Timers)
+    portions: Portions = field(default_factory=Portions)
 
 
 @dataclass(frozen=True, slots=True)

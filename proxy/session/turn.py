@@ -90,7 +90,10 @@ class Turn:
         endpoint, brief, open_calls = prepared.endpoint, prepared.brief, prepared.open_calls
         create, parent = self._create, self._parent
         self._created_at = int(services.wall())
-        self._translator = translator = translator_for(prepared)
+        is_long = brief.is_long
+        self._translator = translator = translator_for(prepared, untold=is_long)
+        if is_long:
+            await services.portions.do(translator.tell())
         self._note(endpoint, translator, brief)
         record.model_known = services.names.knows(brief.model, prepared.catalog)
         record.answers_calls = parent is not None and bool(parent.open_calls)

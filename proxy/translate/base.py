@@ -11,17 +11,18 @@ A translator lives for one turn and does no I/O.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Protocol
 
 import msgspec
 
 from proxy.models.profile import Profile
-from proxy.translate.fragments import Fragments
+from proxy.translate.fragments import Encoder, Fragments
 from proxy.translate.left_out import LeftOut
 from proxy.translate.tools.listed import Tools
 from proxy.wire.client_events import Create
 from proxy.wire.items import Item
+from proxy.wire.portions import MANY
 
 STEERED = "steered"
 
@@ -51,6 +52,21 @@ class Brief(msgspec.Struct, frozen=True, eq=False):
     context_hint: str = ""
     is_sealed_here: Callable[[str], bool] = lambda _: False
     known: Fragments | None = None
+
+    @property
+    def is_long(self) -> bool:
+        """Are there so many items that they are told in portions?"""
+        return len(self.create.items) > MANY and self.known is not None
+
+    def told(self, encoding: str, encoder: Encoder) -> bytes:
+        """The turn's items in the upstream's dialect."""
+        items, known = self.create.items, self.known
+        return encoder.encode(items) if known is None else known.encoded(items, encoding, self.tools.names, encoder)
+
+    def telling(self, encoding: str, encoder: Encoder) -> Generator[None, None, bytes]:
+        """The same of many items, a portion after each step."""
+        assert self.known is not None
+        return self.known.in_portions(self.create.items, encoding, self.tools.names, encoder)
 
 
 class Body(msgspec.Struct, frozen=True, eq=False):
@@ -138,6 +154,13 @@ class Translator(Protocol):
 
     @property
     def has_output(self) -> bool: ...
+
+    def tell(self) -> Generator[None, None, None]:
+        """Make `delta`, a portion after each step, for a translator that was made `untold` of a brief that `is_long`.
+
+        Raises what making the translator raises otherwise.
+        """
+        ...
 
     def encode(self, items: Sequence[Item]) -> bytes:
         """Items in the upstream's dialect, joined by commas. Raises `LooplineError` naming an item it cannot carry."""

@@ -10,8 +10,8 @@ at which a history falls apart into runs of items that are translated the same, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from typing import NamedTuple, Protocol
 
 from proxy.caching import Bounded, Pool
 from proxy.translate.left_out import LeftOut
@@ -20,14 +20,23 @@ from proxy.translate.tools.hosted import HOSTED
 from proxy.translate.tools.listed import Called
 from proxy.translate.tools.outputs import TOOL_OF_OUTPUT
 from proxy.wire.items import Item
+from proxy.wire.portions import ITEM_BYTES, portions
 
 Names = Mapping[Called, str]
-# A run of items and the place of its first in the request → its bytes in the upstream's dialect.
-Encode = Callable[[Sequence[Item], int], bytes]
 
 # An answer's parts: a run ends before the next one or after the last output, not among them.
 _SPOKEN_ROLE = "assistant"
 _ITEM_BYTES = 200
+
+
+class Encoder(Protocol):
+    """Brings items into an upstream's dialect. `left_out` grows by what it leaves out."""
+
+    left_out: list[LeftOut]
+
+    def encode(self, items: Sequence[Item], start: int = 0) -> bytes:
+        """Items joined by commas; `start` is the place of the first in the request."""
+        ...
 
 
 class _Kept(NamedTuple):
@@ -38,6 +47,7 @@ class _Kept(NamedTuple):
     left_out: tuple[LeftOut, ...]
 
 
+_Run = tuple[int, tuple[Item, ...]]  # and the place of its first item
 _Key = tuple[str, str, tuple[Item, ...]]
 
 
@@ -54,55 +64,74 @@ class FragmentMemo:
 
     def of(self, tenant: str, *, stored: bool) -> Fragments:
         """What is kept for one tenant's request."""
-        return Fragments(self.stored if stored else self.unstored, tenant, self._clock())
+        return Fragments(self.stored if stored else self.unstored, tenant, self._clock)
 
 
 class Fragments:
     """The memo as one request sees it. `reused` and `made` count items."""
 
-    def __init__(self, kept: Bounded[_Key, _Kept], tenant: str, now: float) -> None:
+    def __init__(self, kept: Bounded[_Key, _Kept], tenant: str, clock: Callable[[], float]) -> None:
         self._kept = kept
         self._tenant = tenant
-        self._now = now
+        self._clock = clock
         self.reused = 0
         self.made = 0
 
-    def encoded(
-        self, items: tuple[Item, ...], encoding: str, names: Names, encode: Encode, left_out: list[LeftOut]
-    ) -> bytes:
-        """All items in the dialect, joined by commas; `encode` is asked for unknown runs alone.
+    def encoded(self, items: tuple[Item, ...], encoding: str, names: Names, encoder: Encoder) -> bytes:
+        """All items in the dialect, joined by commas; the encoder is asked for unknown runs alone.
 
-        `encode` adds what it leaves out to `left_out`; what was left out of a known run is added here.
+        What was left out of a known run is added to its `left_out` here.
         """
         if any(map(_looks_around, items)):
             self.made += len(items)
-            return encode(items, 0)
-        ends = list(cuts(items))
-        starts = [0, *ends][: len(ends)]
-        keys = [(self._tenant, encoding, items[start:end]) for start, end in zip(starts, ends, strict=True)]
+            return encoder.encode(items, 0)
+        return b",".join(self._told(_runs(items), encoding, names, encoder))
+
+    def in_portions(
+        self, items: tuple[Item, ...], encoding: str, names: Names, encoder: Encoder
+    ) -> Generator[None, None, bytes]:
+        """The same, a portion after each step; a run is not cut."""
+        if any(map(_looks_around, items)):
+            return self.encoded(items, encoding, names, encoder)
         parts: list[bytes] = []
-        for kept, key, start in zip(self._kept.get(keys, self._now), keys, starts, strict=True):
-            run = key[2]
+        for runs in portions(_runs(items), _weight):
+            yield
+            parts += self._told(runs, encoding, names, encoder)
+        return b",".join(parts)
+
+    def _told(self, runs: Sequence[_Run], encoding: str, names: Names, encoder: Encoder) -> list[bytes]:
+        keys, now = [(self._tenant, encoding, run) for _, run in runs], self._clock()
+        parts: list[bytes] = []
+        for kept, key, (start, run) in zip(self._kept.get(keys, now), keys, runs, strict=True):
             if kept is None or (kept.names is not names and kept.names != names):
-                kept = self._make(key, names, encode, start, left_out)
+                kept = self._make(key, start, names, encoder, now)
                 self.made += len(run)
             else:
-                left_out += kept.left_out
+                encoder.left_out += kept.left_out
                 self.reused += len(run)
             if kept.fragment is None:
                 parts += [item.raw for item in run]
             elif kept.fragment:
                 parts.append(kept.fragment)
-        return b",".join(parts)
+        return parts
 
-    def _make(self, key: _Key, names: Names, encode: Encode, start: int, left_out: list[LeftOut]) -> _Kept:
-        run, before = key[2], len(left_out)
-        fragment = encode(run, start)
+    def _make(self, key: _Key, start: int, names: Names, encoder: Encoder, now: float) -> _Kept:
+        run, before = key[2], len(encoder.left_out)
+        fragment = encoder.encode(run, start)
         same = fragment == b",".join([item.raw for item in run])
-        kept = _Kept(names, None if same else fragment, tuple(left_out[before:]))
+        kept = _Kept(names, None if same else fragment, tuple(encoder.left_out[before:]))
         size = sum(len(item.raw) + _ITEM_BYTES for item in run) + (0 if same else len(fragment))
-        self._kept.put(key, kept, size, self._now)
+        self._kept.put(key, kept, size, now)
         return kept
+
+
+def _runs(items: tuple[Item, ...]) -> list[_Run]:
+    ends = list(cuts(items))
+    return [(start, items[start:end]) for start, end in zip([0, *ends], ends, strict=False)]
+
+
+def _weight(run: _Run) -> int:
+    return sum([len(item.raw) + ITEM_BYTES for item in run[1]])
 
 
 def cuts(items: Sequence[Item]) -> Iterator[int]:

@@ -104,6 +104,7 @@ MAY_DO_IO = (
 MAY_USE = {
     "proxy/wiring.py": {"time.monotonic", "time.time"},
     "proxy/models/cache.py": {"asyncio.Lock", "asyncio.timeout"},
+    "proxy/session/portions.py": {"asyncio.Lock", "asyncio.sleep"},
     "proxy/settings/certificate.py": {  # can this pair be used?
         "ssl.SSLContext",
         "ssl.SSLError",

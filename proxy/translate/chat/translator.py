@@ -5,7 +5,7 @@ Source: API reference, Chat Completions; habits of vLLM, llama.cpp and transform
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -84,7 +84,7 @@ class ChatTranslator:
 
     dialect = "chat"
 
-    def __init__(self, brief: Brief) -> None:
+    def __init__(self, brief: Brief, *, untold: bool = False) -> None:
         self._brief = brief
         self._create = brief.create
         self._tools = brief.tools
@@ -105,13 +105,11 @@ class ChatTranslator:
         self._upstream_id: str | None = None
         self._items = ItemEncoder(brief.tools, brief.profile.chat, brief.open_reasoning)
         self._left_out: list[LeftOut] = []
-        self.delta = self._delta(brief)
+        self.delta = b"" if untold else brief.told(self.encoding, self._items)
 
-    def _delta(self, brief: Brief) -> bytes:
-        items, encoder = brief.create.items, self._items
-        if brief.known is None:
-            return encoder.encode(items)
-        return brief.known.encoded(items, self.encoding, brief.tools.names, encoder.encode, encoder.left_out)
+    def tell(self) -> Generator[None, None, None]:
+        """Make `delta` in portions; see `Translator.tell`."""
+        self.delta = yield from self._brief.telling(self.encoding, self._items)
 
     @property
     def sequence(self) -> int:

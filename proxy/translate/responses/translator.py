@@ -9,7 +9,7 @@ is like the last.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -77,7 +77,7 @@ class ResponsesTranslator:
 
     dialect = "responses"
 
-    def __init__(self, brief: Brief, *, faithful: bool = False) -> None:
+    def __init__(self, brief: Brief, *, faithful: bool = False, untold: bool = False) -> None:
         self._brief = brief
         self._create = brief.create
         self._tools = brief.tools
@@ -97,13 +97,11 @@ class ResponsesTranslator:
         self._final_status = ""
         self._upstream_id: str | None = None
         self._left_out: list[LeftOut] = []
-        self.delta = self._delta(brief)
+        self.delta = b"" if untold else brief.told(self.encoding, self._shaper)
 
-    def _delta(self, brief: Brief) -> bytes:
-        items, shaper = brief.create.items, self._shaper
-        if brief.known is None:
-            return shaper.encode(items)
-        return brief.known.encoded(items, self.encoding, brief.tools.names, shaper.encode, shaper.left_out)
+    def tell(self) -> Generator[None, None, None]:
+        """Make `delta` in portions; see `Translator.tell`."""
+        self.delta = yield from self._brief.telling(self.encoding, self._shaper)
 
     def _means_others(self) -> bool:
         """Is any function that the upstream is told another kind of tool to the client?"""

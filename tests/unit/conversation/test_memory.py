@@ -14,7 +14,10 @@ from msgspec.structs import replace
 
 from proxy.conversation.chain import Node, history, lineage, link
 from proxy.conversation.memory import MemoryStore
+from proxy.models.profile import profiles
 from proxy.session.known import Known
+from proxy.translate.responses.items import ItemShaper
+from proxy.translate.tools.listed import EMPTY
 from proxy.wire.codec import Raw
 from proxy.wire.items import Item
 from tests.store.contract import node
@@ -215,7 +218,7 @@ def test_memory_stays_flat_over_ten_thousand_turns() -> None:
             known.ended(whole, clock)
             fragments = known.translations(tip.tenant, made)
             assert fragments is not None
-            fragments.encoded(items, "d", {}, lambda run, _: b",".join(item.raw for item in run), [])
+            fragments.encoded(items, "d", {}, ItemShaper(EMPTY, profiles()["openai"].responses, lambda _: None))
         assert sum(pool.used for pool in known.pools) <= budget
         assert store.used_bytes() <= budget
         if turn == 5_000:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import astuple, replace
 
@@ -19,6 +20,7 @@ from proxy.translate.chat.items import ItemEncoder
 from proxy.translate.chat.translator import ChatTranslator
 from proxy.translate.fragments import FragmentMemo, Fragments, cuts
 from proxy.translate.responses.translator import ResponsesTranslator
+from proxy.wire import portions
 from proxy.wire.client_events import Create
 from proxy.wire.items import Item, pair_calls, revive_cut_calls
 from tests.golden import corpus
@@ -34,11 +36,13 @@ def memo(limit: int = 1 << 24, now: Callable[[], float] = lambda: 0.0) -> Fragme
     return FragmentMemo(Pool(limit), 10.0, 10.0, now)
 
 
-def sent(told: Brief, dialect: str, known: Fragments | None) -> Any:
-    """What is sent upstream and what is left out; or the error."""
+def sent(told: Brief, dialect: str, known: Fragments | None, *, untold: bool = False) -> Any:
+    """What is sent upstream and what is left out; or the error. `untold` items are told in portions."""
     told = replace(told, known=known)
     try:
-        made = ChatTranslator(told) if dialect == "chat" else ResponsesTranslator(told)
+        made = (ChatTranslator if dialect == "chat" else ResponsesTranslator)(told, untold=untold)
+        if untold:
+            deque(made.tell())
         return b"".join(made.request([]).parts), list(made.left_out)
     except LooplineError as error:
         return error.kind, error.message, error.param
@@ -54,12 +58,17 @@ def settled(given_create: Create) -> Create:
     return replace(given_create, items=settled_items)
 
 
+@pytest.fixture(autouse=True)
+def _portions_of_some_items(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(portions, "PORTION_BYTES", 3 * portions.ITEM_BYTES)
+
+
 @pytest.mark.parametrize("dialect", corpus.DIALECTS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_the_request_is_the_same_with_what_is_known_and_without(dialect: str, data: st.DataObject) -> None:
     profile = data.draw(st.sampled_from(PROFILES))
-    kept = memo()
+    kept, in_portions = memo(), memo()
     trunk = data.draw(histories())
     for _ in range(3):  # the history grows, is compacted, is forked: what is known comes from all before
         head = trunk[data.draw(st.integers(0, len(trunk))) :] if data.draw(st.booleans()) else trunk
@@ -69,6 +78,7 @@ def test_the_request_is_the_same_with_what_is_known_and_without(dialect: str, da
         expected = sent(told, dialect, None)
         assert sent(told, dialect, kept.of("t", stored=False)) == expected
         assert sent(told, dialect, kept.of("t", stored=False)) == expected
+        assert sent(told, dialect, in_portions.of("t", stored=False), untold=True) == expected
         trunk = history
 
 
@@ -82,8 +92,9 @@ def test_requests_of_real_clients_are_the_same_with_what_is_known(path: Any, dia
             part = replace(made, items=made.items[:end])
             told = corpus.brief(part, profile)
             expected = sent(told, dialect, None)
+            assert sent(told, dialect, kept.of("t", stored=True), untold=end == len(made.items)) == expected
             assert sent(told, dialect, kept.of("t", stored=True)) == expected
-            assert sent(told, dialect, kept.of("t", stored=True)) == expected
+            assert sent(told, dialect, memo(limit=5000).of("t", stored=True), untold=True) == expected
 
 
 def loop(rounds: int, *, first: str = "do it") -> list[dict[str, Any]]:
@@ -181,7 +192,8 @@ def test_an_error_names_the_item_by_its_place_in_the_whole_request() -> None:
     kept = memo()
     translated(kept, loop(5))
     wrong = corpus.brief(create(input=[*loop(5), {"type": "unheard_of"}]), "vllm")
-    assert sent(wrong, "chat", kept.of("t", stored=False))[2] == "input[16]"
+    for untold in (False, True):
+        assert sent(wrong, "chat", kept.of("t", stored=False), untold=untold)[2] == "input[16]"
 
 
 def test_what_is_found_is_compared_not_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,6 +213,7 @@ def test_what_is_found_is_compared_not_trusted(monkeypatch: pytest.MonkeyPatch) 
         assert sent(told, "chat", kept.of("t", stored=False)) == sent(told, "chat", None)
 
 
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(history=histories(hosted=False))
 def test_runs_cover_all_items_once(history: list[dict[str, Any]]) -> None:
     made = items(*history)
