@@ -12,6 +12,8 @@ from math import inf
 from operator import methodcaller
 from typing import Generic, Protocol, TypeVar
 
+import msgspec
+
 from proxy.telemetry.caches import CacheCounts
 
 K = TypeVar("K", bound=Hashable)
@@ -70,13 +72,12 @@ class AgedPool(Pool):
 _OLDEST = methodcaller("oldest_s")
 
 
-class _Entry(Generic[V]):
-    __slots__ = ("size", "used_s", "value")
+class _Entry(msgspec.Struct, Generic[V], eq=False, gc=False):
+    """Of these there are hundreds of thousands, which no collection looks at; nothing that is kept knows its cache."""
 
-    def __init__(self, value: V, size: int, used_s: float) -> None:
-        self.value = value
-        self.size = size
-        self.used_s = used_s
+    value: V
+    size: int
+    used_s: float
 
 
 class Bounded(Generic[K, V]):

@@ -7,8 +7,8 @@ compared with what came, byte for byte, so that the client's own items are what 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
+import msgspec
 import xxhash
 
 from proxy.caching import Bounded, Pool
@@ -16,7 +16,7 @@ from proxy.wire.codec import Raw
 from proxy.wire.items import Item, parse_item
 
 
-class _Read(NamedTuple):
+class _Read(msgspec.Struct, frozen=True, eq=False, gc=False):
     """An item as it came, and read: a missing type is added."""
 
     given: bytes

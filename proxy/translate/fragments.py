@@ -11,7 +11,9 @@ at which a history falls apart into runs of items that are translated the same, 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+import msgspec
 
 from proxy.caching import Bounded, Pool
 from proxy.translate.left_out import LeftOut
@@ -39,7 +41,7 @@ class Encoder(Protocol):
         ...
 
 
-class _Kept(NamedTuple):
+class _Kept(msgspec.Struct, frozen=True, eq=False, gc=False):
     """A run's translation, None where it is the items' own bytes, and what was left out of it."""
 
     names: Names
