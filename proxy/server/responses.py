@@ -15,6 +15,7 @@ from proxy.server.sending import send_json
 from proxy.server.timing import timing_headers
 from proxy.session.background import Backgrounds
 from proxy.session.joining import join_trace
+from proxy.session.receiving import Receiving
 from proxy.session.registry import Registry, RunningTurn
 from proxy.session.services import Caller, NoHolder, Services
 from proxy.session.turn import Turn
@@ -58,7 +59,7 @@ class ResponsesRoute:
             return go_elsewhere()
         body = await self._bodies.json(request, caller.grant)
         received_s = self._services.clock()
-        create = self._parsed(body, caller)
+        create = await self._parsed(body, caller)
         response = ids.response_id(create.parent_id)
         record = TurnRecord(
             response=response,
@@ -92,12 +93,13 @@ class ResponsesRoute:
             running.unsubscribe(follower)
             follower.release()
 
-    def _parsed(self, body: bytes, caller: Caller) -> Create:
+    async def _parsed(self, body: bytes, caller: Caller) -> Create:
         limits = self._limits._replace(tools=caller.grant.bound("tools", self._limits.tools))
         find = partial(self._services.terms.find, caller.tenant)
-        known = self._services.known
-        read = None if known is None else known.reader(caller.tenant)
-        return parse_create(decode_object(body, "The body"), len(body), limits, find, may_wait=True, read_items=read)
+        read = None if self._services.known is None else Receiving(self._services, caller)
+        members = decode_object(body, "The body")
+        create = parse_create(members, len(body), limits, find, may_wait=True, read_items=read)
+        return create if read is None else await read.rest(create)
 
     def _times(self, record: TurnRecord) -> dict[str, str]:
         return timing_headers(record, self._services.clock())

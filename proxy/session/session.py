@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -17,6 +17,7 @@ from proxy.session.joining import join_trace
 from proxy.session.lanes import Lane, Lanes, Request, read_name
 from proxy.session.limits import SessionLimits
 from proxy.session.outbox import Outbox, Socket
+from proxy.session.receiving import Receiving
 from proxy.session.registry import Registry
 from proxy.session.services import Caller, Services
 from proxy.session.signal import Signal
@@ -25,10 +26,11 @@ from proxy.session.steers import Steers
 from proxy.session.turn import Turn
 from proxy.telemetry.observer import SessionRecord, TurnRecord
 from proxy.wire import ids
-from proxy.wire.client_events import Create, parse_create, parse_message
+from proxy.wire.client_events import Create, ReadItems, parse_create, parse_message
 from proxy.wire.codec import Raw, encode
 from proxy.wire.error_events import error_event
 from proxy.wire.items import Item
+from proxy.wire.portions import MANY_BYTES
 from proxy.wire.terms import Terms
 
 _RESTART = 1012  # the code after which clients connect again
@@ -99,8 +101,8 @@ class Session:
     async def _take_next(self) -> bool:
         """One message; a function of its own, so that an idle socket does not hold on to its last one."""
         data = await self._socket.receive()
-        if data is not None:
-            self._take(data)
+        if data is not None and (rest := self._take(data)) is not None:
+            await rest  # before the next message: what came first is first in its lane
         return data is not None
 
     def _lose(self) -> None:
@@ -201,7 +203,8 @@ class Session:
 
     # --- What clients send -------------------------------------------------------------------------------------------
 
-    def _take(self, data: bytes) -> None:
+    def _take(self, data: bytes) -> Awaitable[None] | None:
+        """Returns what is left to do of a message that takes long."""
         self._received_s = self._services.clock()
         self.record.messages_in += 1
         self.record.bytes_in += len(data)
@@ -209,7 +212,7 @@ class Session:
             self._caller.grant.check()
         except LooplineError as error:
             self.dismiss(error)
-            return
+            return None
         if self._caller.grant.key is not self._key:
             self._rebind()
         if len(data) > self._limits.frame_bytes:
@@ -227,7 +230,7 @@ class Session:
                 f"Unsupported event type '{kind[:100]}'; known are {', '.join(_HANDLERS)}.",
                 param="type",
             )
-        handle(self, members, len(data))
+        return handle(self, members, len(data))
 
     def _rebind(self) -> None:
         """The key has other limits than before."""
@@ -268,24 +271,39 @@ class Session:
         self.outbox.send([event], stream_id)
         self._answered = True
 
-    def _create(self, members: Mapping[str, Raw], size: int) -> None:
+    def _create(self, members: Mapping[str, Raw], size: int) -> Awaitable[None] | None:
         name = read_name(members.get("stream_id"))
+        if self._services.known is None or size < MANY_BYTES:
+            read = None if self._services.known is None else self._read_items
+            self._enqueue(name, self._request(members, size, read))
+            return None
+        receiving = Receiving(self._services, self._caller)
+        return self._receive(name, self._request(members, size, receiving), receiving)
+
+    async def _receive(self, name: str | None, request: Request, receiving: Receiving) -> None:
+        try:
+            if isinstance(request.what, Create):
+                create = await receiving.rest(request.what)
+                request = replace(request, what=self._refusing or create, parsed_s=self._services.clock())
+        except LooplineError as error:
+            request = replace(request, what=error)
+        self._enqueue(name, request)
+
+    def _enqueue(self, name: str | None, request: Request) -> None:
         try:
             if self._refusing is not None and not self._lanes.is_running(name):
                 raise self._refusing
-            lane = self._lanes.open(name)
-            self._lanes.add(lane, self._request(members, size))
+            self._lanes.add(self._lanes.open(name), request)
         except LooplineError as error:
             self.reject(error, name)
         self._pump()
 
-    def _request(self, members: Mapping[str, Raw], size: int) -> Request:
+    def _request(self, members: Mapping[str, Raw], size: int, read: ReadItems | None) -> Request:
         """What is wrong with a create is said in its turn: an error now would seem to end the one that runs."""
         received_s = self._received_s
         try:
             if self._refusing is not None:
                 raise self._refusing
-            read = None if self._services.known is None else self._read_items
             create = parse_create(members, size, self._limits.request, self._find_terms, read_items=read)
             return Request(create, size, received_s, parsed_s=self._services.clock())
         except LooplineError as error:
@@ -427,7 +445,7 @@ class Session:
             self._arm_keepalive(every_s - (now - min(lane.spoke_s for lane in running)))
 
 
-_HANDLERS: Mapping[str, Callable[[Session, Mapping[str, Raw], int], None]] = {
+_HANDLERS: Mapping[str, Callable[[Session, Mapping[str, Raw], int], Awaitable[None] | None]] = {
     "response.create": Session._create,
     "response.steer": Session._steer,
     "response.cancel": Session._cancel,

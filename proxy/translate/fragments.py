@@ -93,6 +93,7 @@ class Fragments:
         self, items: tuple[Item, ...], encoding: str, names: Names, encoder: Encoder
     ) -> Generator[None, None, bytes]:
         """The same, a portion after each step; a run is not cut."""
+        yield  # to find the runs is a portion of its own
         if any(map(_looks_around, items)):
             return self.encoded(items, encoding, names, encoder)
         parts: list[bytes] = []

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from proxy.errors import LooplineError
+from proxy.conversation import known
+from proxy.errors import Kind, LooplineError
 from proxy.session.known import Known
 from proxy.session.registry import Registry, RunningTurn
 from proxy.session.services import Caller, NoHolder, Services
@@ -20,10 +21,14 @@ from proxy.translate.chat.items import ItemEncoder
 from proxy.translate.responses.items import ItemShaper
 from proxy.wire import ids
 from proxy.wire.client_events import Limits, parse_create, parse_message
-from proxy.wire.codec import encode
+from proxy.wire.codec import Raw, encode
+from proxy.wire.items import Item, parse_item
 from proxy.wire.portions import ITEM_BYTES, MANY, PORTION_BYTES
+from tests.house import House
+from tests.session.play import Move, Play
 from tests.session.scripted import Checkpoints, Recorder, ScriptedClient, WaitingStore, services
 from tests.session.test_cost import REPLY
+from tests.wire_client import WireClient, user
 
 TENANT = "t"
 ANSWERS = {"chat": None, "responses": REPLY}
@@ -178,3 +183,103 @@ async def test_a_request_of_fewer_items_is_translated_at_once(passes: Passes) ->
     await server.run(history(MANY // 3 * 3))
     watching.cancel()
     assert passes.most == MANY // 3 * 3
+
+
+# --- what is read of messages and bodies ---
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> Passes:
+    """Of items read that were not known."""
+    counted = Passes()
+
+    def parse(raw: bytes | Raw, param: str = "input") -> Item:
+        counted.count()
+        return parse_item(raw, param)
+
+    monkeypatch.setattr(known, "parse_item", parse)
+    return counted
+
+
+async def test_items_are_read_in_portions_and_answered_over_websocket_and_http(
+    house: House, client: WireClient, reads: Passes, passes: Passes
+) -> None:
+    watching = [asyncio.ensure_future(each.watch()) for each in (reads, passes)]
+    assert (await client.turn([*history(3000), user("[[say 1]]")], store=False)).kind == "response.completed"
+    async with house.post({"input": [*history(3000, 5000), user("[[say 1]]")], "store": False}) as answer:
+        assert answer.status == 200
+    for each in watching:
+        each.cancel()
+    assert [len(house.asked(number)) for number in (0, 1)] == [3001, 3001]
+    assert 0 < reads.most <= MOST
+    assert 0 < passes.most <= MOST
+
+
+async def test_what_comes_after_a_long_create_does_not_overtake_it(client: WireClient) -> None:
+    await client.create([*history(3000), user('[[say "long"]]')])
+    await client.create([*history(3000), {"type": "message", "role": 7}])
+    await client.create([user('[[say "short"]]')])
+    assert (await client.collect()).text == "long"
+    assert (await client.collect()).error["param"] == "input[3000]"
+    assert (await client.collect()).text == "short"
+
+
+async def test_by_http_what_is_wrong_with_a_late_item_is_said_as_ever(house: House) -> None:
+    async with house.post({"input": [*history(3000), {"type": "message", "role": 7}]}) as answer:
+        assert answer.status == 400
+        assert (await answer.json())["error"]["param"] == "input[3000]"
+
+
+@pytest.fixture
+async def play() -> AsyncIterator[Play]:
+    """A session whose client is gone after the test, with nothing left of it."""
+    played = Play()
+    played.session._services = replace(played.services, known=Known(1 << 26, 60, 60, lambda: 0.0))
+    yield played
+    played.socket.lose()
+    while not played._reader.done():
+        await asyncio.sleep(0)
+    await played.rest()
+    played.check_nothing_is_left()
+
+
+def created(play: Play) -> int:
+    return sum(event["type"] == "response.created" for event in play.socket.events)
+
+
+async def begin_to_read(play: Play, reads: Passes) -> None:
+    """A long create has come, and is not yet read."""
+    play.socket.put({"type": "response.create", "model": "m", "store": False, "input": history(3000)})
+    while not reads.done:
+        await asyncio.sleep(0)
+    assert reads.done < 3000
+
+
+async def until_read(reads: Passes) -> None:
+    while reads.done < 3000:
+        await asyncio.sleep(0)
+
+
+async def test_a_create_that_is_read_while_its_client_is_dismissed_is_not_begun(play: Play, reads: Passes) -> None:
+    await begin_to_read(play, reads)
+    play.session.dismiss(LooplineError(Kind.UNAUTHORIZED, "revoked"))
+    await until_read(reads)
+    await play.rest()
+    assert created(play) == 0
+    assert play.socket.events[-1]["type"] == "error"
+
+
+async def test_a_create_that_is_read_behind_the_last_turn_of_a_socket_is_refused_after_it(
+    play: Play, reads: Passes
+) -> None:
+    await play.move(Move("create", None, "say", 1, rest=True))
+    await begin_to_read(play, reads)
+    retiring = asyncio.ensure_future(play.session._retire(LooplineError(Kind.SHUTTING_DOWN, "bye"), 600, announce=True))
+    await until_read(reads)
+    await play.rest()
+    while play.upstream.waiting:
+        await play.move(Move("step", None, "say", 0, rest=True))
+    await retiring
+    ends = [event["type"] for event in play.socket.events if event["type"] in ("response.completed", "error")]
+    assert ends == ["response.completed", "error", "error"]
+    assert created(play) == 1
