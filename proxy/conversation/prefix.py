@@ -12,7 +12,7 @@ clients that continue by id pay nothing for it.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 from weakref import ReferenceType, ref
 
@@ -22,6 +22,7 @@ from proxy.caching import AgedPool, Bounded
 from proxy.conversation.chain import Node, lineage
 from proxy.conversation.digest import item_digest, rolled, same
 from proxy.wire.items import Item
+from proxy.wire.portions import ITEM_BYTES, portions
 
 # Of one tenant's sockets that are gone, not read yet.
 _UNREAD_CHAINS = 64
@@ -30,6 +31,8 @@ _UNREAD_BYTES = 500  # what it costs to know that one of them, or its tenant, ha
 _READ_ITEMS, _ITEM_VALUES = 5_000, 50
 # JSON values that a request may cause to be read otherwise, and to be read again to be compared: 0.1 to 0.3 s each.
 _READ_VALUES = 1 << 18
+# The last prefixes of what is new have a place each, of those before one in so many.
+_DENSE, _SPARSE = 256, 16
 # Items that may be new after an answer for that answer to be looked for by itself.
 _NEW_ITEMS = 16
 
@@ -129,6 +132,13 @@ class PrefixIndex:
         while self._unread and self.left.peek(next(iter(self._unread.values()))[-1]) is None:
             self._unread.popitem(last=False)  # nothing is left of what this tenant has left
 
+    def reading(self, tenant: str, items: tuple[Item, ...]) -> Iterator[None]:
+        """Read what `find` would have to read of very many items, a portion after each step."""
+        if self._continued(tenant, items, self._clock()) is None:
+            for some in portions(items, _weight):
+                yield
+                self._digests(tenant, some, self._clock())
+
     def find(self, tenant: str, items: tuple[Item, ...]) -> Prefix:
         """The longest known prefix of these items."""
         now = self._clock()
@@ -208,11 +218,12 @@ class PrefixIndex:
     def _place(self, chain: KnownChain, digests: Sequence[bytes], answer: Sequence[bytes], now: float) -> None:
         """`digests` are those of the chain's last prefixes; `answer` that of its last item, where a model said it.
 
-        A prefix that another chain has, too, stays with that; all of this chain is found by itself.
+        A prefix that another chain has, too, stays with that; all of this chain is found by itself. Of very many only
+        some have a place: whoever finds one before its own compares on from there.
         """
         tenant, there = chain.key[0], ref(chain)
         chain.digest = digests[-1]
-        for digest in digests:
+        for digest in (*digests[:-_DENSE:_SPARSE], *digests[-_DENSE:]):
             if digest is chain.digest or self._at(tenant, digest) is None:
                 self.places.put((tenant, digest), there, 0, now)
         for digest in answer:
@@ -248,6 +259,10 @@ class PrefixIndex:
         """Let go of what is too old."""
         for kept in (self.left, self.digests, self.places, self.answers, self.unstored, self.stored):
             kept.expire(now)
+
+
+def _weight(item: Item) -> int:
+    return len(item.raw) + ITEM_BYTES
 
 
 _hash = xxhash.xxh3_128_digest

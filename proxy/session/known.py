@@ -5,7 +5,7 @@ Two pools of bytes hold it, so that conversations that are over leave room for t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
 
@@ -17,6 +17,7 @@ from proxy.telemetry.caches import Cache
 from proxy.translate.fragments import FragmentMemo, Fragments
 from proxy.wire.client_events import Create, ReadItems
 from proxy.wire.items import CALLS, Item
+from proxy.wire.portions import MANY
 
 # The part of the memory that conversations get; their items are counted here once more.
 _SHARE = 4
@@ -52,6 +53,11 @@ class Known:
         if create.parent_id is not None or len(create.items) < _SEVERAL:
             return None
         return self.fragments.of(tenant, stored=create.store)
+
+    def reading(self, node: Node) -> Iterator[None]:
+        """What `previous` would take long for where its history has very many items, a portion after each step."""
+        if node.parent is None and len(node.items) > MANY:
+            yield from self._prefixes.reading(node.tenant, node.items)
 
     def previous(self, node: Node) -> Previous | None:
         """The turn before the one that has just ended with `node`; None where it is not known.

@@ -310,6 +310,7 @@ class Turn:
         if record.session and node.parent is None and len(node.items) == 1:
             return  # a conversation that begins on a socket goes on there
         await asyncio.sleep(0)  # the client hears of the end first
+        await self._services.portions.do(known.reading(node))
         previous = known.previous(node)
         known.ended(node, record.ended_s or self._services.clock())
         if previous is not None:

@@ -384,3 +384,36 @@ def test_a_turn_costs_what_is_new_in_it(clock: Clock) -> None:
         placed = len(index.places)
     # Each wish once; each answer as it was made, and as its client wrote it.
     assert len(digested) == 50 + 50 + 49
+
+
+# --- very many items ---
+
+
+def test_very_many_items_are_read_in_portions_and_only_what_is_new(clock: Clock) -> None:
+    digested = 0
+
+    def count(item: Item) -> bytes:
+        nonlocal digested
+        digested += 1
+        return item_digest(item)
+
+    index = PrefixIndex(AgedPool(1 << 24), 300.0, 3600.0, clock, digest=count)
+    items = tuple(user(f"q{number}") for number in range(2_000))
+    before, most = 0, 0
+    for _ in index.reading("t", items):
+        most, before = max(most, digested - before), digested
+    assert digested == 2_000
+    assert most < 200
+    after = said(index, list(items), "a")
+    assert digested == 2_001  # and what was answered
+    for _ in index.reading("t", (*after, user("next"))):
+        raise AssertionError("it goes on from a known answer")
+    assert found(index, [*after, user("next")]) == ("a", 2_001)
+
+
+@pytest.mark.parametrize("at", [1, 500, 777, 1_999])
+def test_where_a_long_history_parts_is_found_exactly(index: PrefixIndex, at: int) -> None:
+    items = [user(f"q{number}") for number in range(2_000)]
+    said(index, items, "a")
+    assert len(index.places) < 400
+    assert found(index, [*items[:at], user("otherwise")]) == (None, at)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from proxy.conversation.chain import Node, link
 from proxy.session.known import Known
+from proxy.translate.left_out import LeftOut
 from proxy.wire.codec import Raw
 from proxy.wire.items import Item
 from tests.unit.conversation.test_prefix import NONE, Clock, answer, resent, user
@@ -45,9 +46,12 @@ def test_translations_of_what_is_asked_now_stay_however_many_items_were_read_bef
     known = Known(500_000, 300.0, 3600.0, clock)
     translated: list[Item] = []
 
-    def translate(run: Sequence[Item], _: object) -> bytes:
-        translated.extend(run)
-        return b",".join(item.raw for item in run)
+    class Translated:
+        left_out: list[LeftOut] = []  # noqa: RUF012
+
+        def encode(self, items: Sequence[Item], start: int = 0) -> bytes:
+            translated.extend(items)
+            return b",".join(item.raw for item in items)
 
     for number in range(100):
         clock.now += 1.0
@@ -56,7 +60,7 @@ def test_translations_of_what_is_asked_now_stay_however_many_items_were_read_bef
         for _ in range(2):
             fragments = known.translations("t", made)
             assert fragments is not None
-            fragments.encoded(items, "d", {}, translate, [])
+            fragments.encoded(items, "d", {}, Translated())
     assert known.items.stored.counts.full > 0
     assert len(translated) == 100 * 20
 
