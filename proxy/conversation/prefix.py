@@ -4,6 +4,8 @@ Found by digests of canonical forms, confirmed by the forms themselves, inside o
 response a request goes on from, later where a cache is warm and what was judged before; it is never what its client
 meant to name, and never the history: the client's own items are that.
 
+Reasoning does not count: many clients send an answer back without it.
+
 A turn costs what is new in it: a request that goes on from a known answer is found by that answer, and its places go on
 where those of its prefix end. Chains that grew by deltas are read when a whole history arrives and not before, so that
 clients that continue by id pay nothing for it.
@@ -37,8 +39,14 @@ _DENSE, _SPARSE = 256, 16
 _NEW_ITEMS = 16
 
 
+def counted(items: Sequence[Item]) -> tuple[Item, ...]:
+    """Those that count."""
+    return tuple([item for item in items if item.kind != "reasoning"])
+
+
 class KnownChain:
-    """A conversation as far as it is known: its items, and which response had ended after how many of them, in order.
+    """A conversation as far as it is known: its items that count, and which response had ended after how many of them,
+    in order.
 
     Its last items from the `sent`th on are an answer; its client has sent the others. `digest` is of all of them.
     """
@@ -53,15 +61,16 @@ class KnownChain:
         self.size = self.sent = 0
         self.digest = b""
 
-    def grow(self, node: Node, items: tuple[Item, ...], size: int) -> None:
-        """It ends with this response now, and these are its items; they take `size` bytes."""
-        self.items, self.size = items, size
-        self.sent = len(items) - len(node.output)
+    def grow(self, node: Node, items: tuple[Item, ...], sent: int, size: int) -> None:
+        """It ends with this response now, and these are its items, of which the client has sent so many; they take
+        `size` bytes.
+        """
+        self.items, self.sent, self.size = items, sent, size
         self.ends[len(items)] = node.id
 
 
 class Prefix(NamedTuple):
-    """The first `length` items of a request are those of `chain`; None and 0 where not even the first is known.
+    """The first `length` items of a request that count are those of `chain`; None and 0 where not even one is known.
 
     `digests` are those of the request's prefixes, from the one of `length` items on.
     """
@@ -117,13 +126,16 @@ class PrefixIndex:
         chain = KnownChain(node, stored=node.stored, ends={})
         items: list[Item] = []
         nodes = lineage(node)
+        sent = 0
         for each in nodes:
-            items += each.items + each.output
+            items += counted(each.items)
+            sent = len(items)
+            items += counted(each.output)
             if items:  # else it is a warm-up that said nothing
                 chain.ends[len(items)] = each.id
         if not items:
             return
-        chain.grow(node, tuple(items), sum([each.bare_bytes for each in nodes]))
+        chain.grow(node, tuple(items), sent, sum([each.bare_bytes for each in nodes]))
         self.left.put(chain.key, chain, chain.size + _UNREAD_BYTES, now)
         unread = [*filter(self.left.peek, self._unread.pop(tenant, ())), chain.key]
         if len(unread) > _UNREAD_CHAINS:
@@ -133,14 +145,14 @@ class PrefixIndex:
             self._unread.popitem(last=False)  # nothing is left of what this tenant has left
 
     def reading(self, tenant: str, items: tuple[Item, ...]) -> Iterator[None]:
-        """Read what `find` would have to read of very many items, a portion after each step."""
+        """Read what `find` would have to read of very many items that count, a portion after each step."""
         if self._continued(tenant, items, self._clock()) is None:
             for some in portions(items, _weight):
                 yield
                 self._digests(tenant, some, self._clock())
 
     def find(self, tenant: str, items: tuple[Item, ...]) -> Prefix:
-        """The longest known prefix of these items."""
+        """The longest known prefix of these items, which all count."""
         now = self._clock()
         self.expire(now)
         if tenant in self._unread:
@@ -163,8 +175,9 @@ class PrefixIndex:
         if chain is None or prefix.length < len(chain.items) or chain.stored is not node.stored:
             ends = {} if chain is None else {at: id_ for at, id_ in chain.ends.items() if at <= prefix.length}
             chain = KnownChain(node, stored=node.stored, ends=ends)
-        chain.grow(node, node.items + node.output, node.bare_bytes)
-        said = self._digests(node.tenant, node.output, now)
+        asked, answer = counted(node.items), counted(node.output)
+        chain.grow(node, asked + answer, len(asked), node.bare_bytes)
+        said = self._digests(node.tenant, answer, now)
         digests = [*prefix.digests, *rolled(said, prefix.digests[-1])]
         self._place(chain, digests, said[-1:], now)
         self._keep(chain, now)

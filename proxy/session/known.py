@@ -12,7 +12,7 @@ from typing import NamedTuple
 from proxy.caching import AgedPool, Bounded
 from proxy.conversation.chain import Node
 from proxy.conversation.known import KnownItems
-from proxy.conversation.prefix import PrefixIndex
+from proxy.conversation.prefix import PrefixIndex, counted
 from proxy.telemetry.caches import Cache
 from proxy.translate.fragments import FragmentMemo, Fragments
 from proxy.wire.client_events import Create, ReadItems
@@ -57,7 +57,7 @@ class Known:
     def reading(self, node: Node) -> Iterator[None]:
         """What `previous` would take long for where its history has very many items, a portion after each step."""
         if node.parent is None and len(node.items) > MANY:
-            yield from self._prefixes.reading(node.tenant, node.items)
+            yield from self._prefixes.reading(node.tenant, counted(node.items))
 
     def previous(self, node: Node) -> Previous | None:
         """The turn before the one that has just ended with `node`; None where it is not known.
@@ -67,8 +67,9 @@ class Known:
         """
         if node.parent is not None:
             return self._ends.peek((node.tenant, node.parent.id))
-        prefix = self._prefixes.find(node.tenant, node.items)
-        response, new = prefix.response, node.items[prefix.end :]
+        items = counted(node.items)
+        prefix = self._prefixes.find(node.tenant, items)
+        response, new = prefix.response, items[prefix.end :]
         self._prefixes.add(prefix, node)
         return None if response is None or any(map(_is_answer, new)) else self._ends.peek((node.tenant, response))
 
@@ -111,7 +112,7 @@ class Known:
 
 def _is_answer(item: Item) -> bool:
     """Has a model said it?"""
-    return item.role == "assistant" or item.kind == "reasoning" or item.kind in CALLS
+    return item.role == "assistant" or item.kind in CALLS
 
 
 _SEVERAL = 2

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from proxy.caching import AgedPool
 from proxy.conversation.chain import Node, link
 from proxy.conversation.digest import canonical, item_digest
-from proxy.conversation.prefix import PrefixIndex
+from proxy.conversation.prefix import PrefixIndex, counted
 from proxy.wire.items import Item, parse_item
 
 NONE: frozenset[str] = frozenset()
@@ -199,8 +199,9 @@ def test_a_warm_up_that_says_nothing_is_no_history(index: PrefixIndex) -> None:
     assert found(index, whole(2)) == ("r1", 4)
 
 
-WORDS = st.sampled_from([user("a"), user("b"), resent("x"), resent("y")])
-ANSWERS = st.lists(st.sampled_from([answer("x"), answer("y")]), max_size=2)
+THOUGHT = parse_item(b'{"type":"reasoning","id":"rs_1","summary":[]}')
+WORDS = st.sampled_from([user("a"), user("b"), resent("x"), resent("y"), THOUGHT])
+ANSWERS = st.lists(st.sampled_from([answer("x"), answer("y"), THOUGHT]), max_size=2)
 
 
 @given(st.lists(st.tuples(st.lists(WORDS, min_size=1, max_size=6), ANSWERS, st.booleans(), st.booleans()), max_size=12))
@@ -208,16 +209,16 @@ def test_the_longest_known_prefix_is_found_whatever_was_said(
     turns: list[tuple[list[Item], list[Item], bool, bool]],
 ) -> None:
     index = PrefixIndex(AgedPool(1 << 24), 300.0, 3600.0, Clock())
-    told: list[tuple[list[bytes], str, int]] = []
+    told: list[tuple[list[bytes], str]] = []
     before: list[Item] = []
     for number, (new, output, goes_on, is_left) in enumerate(turns):
         items = tuple([*before, *new] if goes_on else new)
-        means = [canonical(item) for item in items]
-        known = max((common(means, other) for other, _, _ in told), default=0)
-        prefix = index.find("t", items)
+        means = [canonical(item) for item in counted(items)]
+        known = max((common(means, other) for other, _ in told), default=0)
+        prefix = index.find("t", counted(items))
         assert prefix.length == known
-        ends = {response for other, response, sent in told if len(other) == known and other == means[:known]}
-        whole_in_it = [response for other, response, _ in told if other == means[:known][: len(other)]]
+        ends = {response for other, response in told if len(other) == known and other == means[:known]}
+        whole_in_it = [response for other, response in told if other == means[:known][: len(other)]]
         assert prefix.response in (ends or [None, *whole_in_it])
         node = link(
             None, tenant="t", response=f"r{number}", items=items, output=tuple(output), open_calls=NONE, stored=False
@@ -227,7 +228,8 @@ def test_the_longest_known_prefix_is_found_whatever_was_said(
         else:
             index.add(prefix, node)
         before = [*items, *output]
-        told.append(([canonical(item) for item in before], node.id, len(items)))
+        if means or (is_left and counted(before)):  # else nothing was asked that counts
+            told.append(([canonical(item) for item in counted(before)], node.id))
 
 
 def common(one: list[bytes], other: list[bytes]) -> int:
@@ -417,3 +419,13 @@ def test_where_a_long_history_parts_is_found_exactly(index: PrefixIndex, at: int
     said(index, items, "a")
     assert len(index.places) < 400
     assert found(index, [*items[:at], user("otherwise")]) == (None, at)
+
+
+def test_an_answer_that_comes_back_without_its_reasoning_is_known(index: PrefixIndex) -> None:
+    node = link(
+        None, tenant="t", response="r", items=(user("q"),), output=(THOUGHT, answer("a")), open_calls=NONE, stored=False
+    )  # fmt: skip
+    index.add(index.find("t", node.items), node)
+    assert found(index, [user("q"), resent("a"), user("next")]) == ("r", 2)
+    index.leave(turn(node, 1))
+    assert found(index, [user("q"), resent("a"), user("q1"), resent("a1"), user("next")]) == ("r1", 4)
