@@ -11,11 +11,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from proxy.caching import Pool
+from proxy.caching import AgedPool, Pool
 from proxy.conversation import chain
 from proxy.conversation.chain import Node
 from proxy.conversation.digest import canonical
 from proxy.conversation.known import KnownItems
+from proxy.conversation.prefix import PrefixIndex
 from proxy.models.catalog import RESPONSES
 from proxy.session.outbox import Outbox
 from proxy.session.prepared import Prepared, prepare, translator_for
@@ -269,6 +270,22 @@ def _known_items() -> Timed:
     return lambda: known.read(TENANT, parts, stored=False)
 
 
+def _goes_on() -> Timed:
+    """A history of 500 items that goes on from a known answer, which its client wrote in its own words."""
+    index = PrefixIndex(AgedPool(1 << 26), 60, 60, lambda: 0.0)
+    items = tuple(parse_item(encode({**_MESSAGE, "n": n})) for n in range(500))
+    said, again = (
+        parse_item(encode({"role": "assistant", "content": content}))
+        for content in ([{"type": "output_text", "text": "yes"}], "yes")
+    )
+    node = chain.link(
+        None, tenant=TENANT, response="r", items=items, output=(said,), open_calls=frozenset(), stored=False
+    )  # fmt: skip
+    index.add(index.find(TENANT, items), node)
+    asked = (*items, again, parse_item(encode(_MESSAGE)))
+    return lambda: index.find(TENANT, asked)
+
+
 def _digest() -> Timed:
     item = parse_item(encode(_MESSAGE))
     return lambda: canonical(item)
@@ -297,6 +314,7 @@ PIECES: Mapping[str, Callable[[], Timed]] = {
     "chain: link at depth 1,000": _grown,
     "SSE: a read of 64 events": _sse,
     "known: 50 items by their bytes": _known_items,
+    "known: what 500 items go on from": _goes_on,
     "digest: canonical form": _digest,
     "ten turns without sockets": _turn,
 }
