@@ -33,6 +33,7 @@ _UNREAD_BYTES = 500  # what it costs to know that one of them, or its tenant, ha
 _READ_ITEMS, _ITEM_VALUES = 5_000, 50
 # JSON values that a request may cause to be read otherwise, and to be read again to be compared: 0.1 to 0.3 s each.
 _READ_VALUES = 1 << 18
+_VALUE_BYTES = 100  # of a portion, what reading one costs as much as
 # The last prefixes of what is new have a place each, of those before one in so many.
 _DENSE, _SPARSE = 256, 16
 # Items that may be new after an answer for that answer to be looked for by itself.
@@ -118,6 +119,7 @@ class PrefixIndex:
         self.unstored: Bounded[_Response, KnownChain] = Bounded(pool, unstored_ttl_s)
         self.stored: Bounded[_Response, KnownChain] = Bounded(pool, stored_ttl_s)
         self.read = 0  # items of chains that were left and are read by now
+        self.values = 0  # JSON values of items that were read
 
     def leave(self, node: Node) -> None:
         """The socket that held this chain is gone: its client may come back with all of it. Reads no item."""
@@ -145,11 +147,19 @@ class PrefixIndex:
             self._unread.popitem(last=False)  # nothing is left of what this tenant has left
 
     def reading(self, tenant: str, items: tuple[Item, ...]) -> Iterator[None]:
-        """Read what `find` would have to read of very many items that count, a portion after each step."""
+        """Read what `find` would have to read of very many items that count, a portion after each step.
+
+        It ends early where they hold more values than items do.
+        """
         if self._continued(tenant, items, self._clock()) is None:
+            room = max(_READ_VALUES, _ITEM_VALUES * len(items))
             for some in portions(items, _weight):
                 yield
+                before = self.values
                 self._digests(tenant, some, self._clock())
+                room -= self.values - before
+                if room < 0:
+                    return
 
     def find(self, tenant: str, items: tuple[Item, ...]) -> Prefix:
         """The longest known prefix of these items, which all count."""
@@ -261,6 +271,7 @@ class PrefixIndex:
             if room < 0:
                 found[at] = keys[at][1]
             else:
+                self.values += _values(items[at])
                 found[at] = digest = self._digest(items[at])
                 self.digests.put(keys[at], digest, 0, now)
         return [digest for digest in found if digest is not None]
@@ -275,7 +286,7 @@ class PrefixIndex:
 
 
 def _weight(item: Item) -> int:
-    return len(item.raw) + ITEM_BYTES
+    return len(item.raw) + ITEM_BYTES + _VALUE_BYTES * _values(item)
 
 
 _hash = xxhash.xxh3_128_digest

@@ -421,6 +421,27 @@ def test_where_a_long_history_parts_is_found_exactly(index: PrefixIndex, at: int
     assert found(index, [*items[:at], user("otherwise")]) == (None, at)
 
 
+def test_very_many_items_that_are_made_to_be_slow_are_not_all_read(clock: Clock) -> None:
+    digested: list[Item] = []
+
+    def count(item: Item) -> bytes:
+        digested.append(item)
+        return item_digest(item)
+
+    index = PrefixIndex(AgedPool(1 << 26), 300.0, 3600.0, clock, digest=count)
+    dense = b",".join([b"{}"] * 5_000)
+    slow = tuple(parse_item(b'{"role":"user","content":"%d","all":[%b]}' % (number, dense)) for number in range(300))
+    reading = index.reading("t", slow)
+    next(reading)  # the newest are looked at first
+    for read in (1, 2):  # each is a portion
+        next(reading)
+        assert len(digested) == 16 + read
+    for _ in reading:
+        pass
+    found(index, list(slow))
+    assert 10_000 * len(digested) < 3 * (1 << 18)
+
+
 def test_an_answer_that_comes_back_without_its_reasoning_is_known(index: PrefixIndex) -> None:
     node = link(
         None, tenant="t", response="r", items=(user("q"),), output=(THOUGHT, answer("a")), open_calls=NONE, stored=False
