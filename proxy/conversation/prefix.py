@@ -167,11 +167,14 @@ class PrefixIndex:
         self.expire(now)
         if tenant in self._unread:
             self._read_left(tenant, now)
-        prefix = self._continued(tenant, items, now) or self._longest(tenant, items, now)
+        prefix = self._continued(tenant, items, now)
+        if prefix is not None:
+            self.places.one((tenant, prefix.digests[0]), now)
+        else:
+            prefix = self._longest(tenant, items, now)
         if prefix.chain is None:
             self.places.counts.misses += 1
         else:
-            self.places.one((tenant, prefix.digests[0]), now)
             self._kept(prefix.chain).one(prefix.chain.key, now)
         return prefix
 
@@ -214,6 +217,7 @@ class PrefixIndex:
             if chain is not None:
                 length = _shared(chain.items, chain.sent, items)
                 if length:
+                    self.places.one((tenant, digest), now)
                     return Prefix(chain, length, digests[length - 1 :])
                 break  # digests that were made to be alike: to compare at every place would cost its square
         return Prefix(None, 0, digests)

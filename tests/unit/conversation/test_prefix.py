@@ -442,6 +442,15 @@ def test_very_many_items_that_are_made_to_be_slow_are_not_all_read(clock: Clock)
     assert 10_000 * len(digested) < 3 * (1 << 18)
 
 
+@pytest.mark.parametrize("at", [100, 1_999, 2_001])
+def test_a_prefix_that_ends_between_its_places_is_found_once_and_missed_never(index: PrefixIndex, at: int) -> None:
+    items = said(index, [user(f"q{number}") for number in range(2_000)], "a")
+    counts = index.places.counts
+    before = counts.hits, counts.misses
+    assert found(index, [*items[:at], user("otherwise")])[1] == at
+    assert (counts.hits - before[0], counts.misses - before[1]) == (1, 0)
+
+
 def test_an_answer_that_comes_back_without_its_reasoning_is_known(index: PrefixIndex) -> None:
     node = link(
         None, tenant="t", response="r", items=(user("q"),), output=(THOUGHT, answer("a")), open_calls=NONE, stored=False
