@@ -46,8 +46,8 @@ class Session:
     __slots__ = (
         *("outbox", "record", "tells_timing"),
         *("_answered", "_caller", "_general", "_held", "_keepalive", "_key", "_lanes", "_leaving", "_limits"),
-        *("_received_s", "_refusing", "_registry", "_rested", "_resting", "_services", "_socket", "_steers"),
-        "_waiting",
+        *("_receiving", "_received_s", "_refusing", "_registry", "_rested", "_resting", "_services"),
+        *("_socket", "_steers", "_waiting"),
     )
 
     def __init__(
@@ -66,6 +66,7 @@ class Session:
         self._lanes = Lanes(limits.lanes, limits.running_turns, self._waiting, nodes)
         self._steers = Steers(self._lanes, self.outbox.send, limits.request, limits.queued_bytes, steers)
         self._received_s = 0.0  # when the latest message was there
+        self._receiving = False  # is a create here that is still read?
         self._answered = False  # did the reader itself write since the last message?
         self._refusing: LooplineError | None = None  # what creates get once the socket is to be closed
         self._leaving: LooplineError | None = None  # what they will get from the moment on when nothing runs
@@ -281,13 +282,23 @@ class Session:
         return self._receive(name, self._request(members, size, receiving), receiving)
 
     async def _receive(self, name: str | None, request: Request, receiving: Receiving) -> None:
+        self._receiving = True
+        self._resting.clear()
         try:
-            if isinstance(request.what, Create):
-                create = await receiving.rest(request.what)
-                request = replace(request, what=self._refusing or create, parsed_s=self._services.clock())
-        except LooplineError as error:
-            request = replace(request, what=error)
+            request = await self._received(request, receiving)
+        finally:
+            self._receiving = False
         self._enqueue(name, request)
+
+    async def _received(self, request: Request, receiving: Receiving) -> Request:
+        """Returned, never kept in a variable: an error that its own frame holds is there until a collection."""
+        if not isinstance(request.what, Create):
+            return request
+        try:
+            create = await receiving.rest(request.what)
+        except LooplineError as error:
+            return replace(request, what=error)
+        return replace(request, what=self._refusing or create, parsed_s=self._services.clock())
 
     def _enqueue(self, name: str | None, request: Request) -> None:
         try:
@@ -360,7 +371,7 @@ class Session:
             except LooplineError as error:
                 self.refuse(lane, request, error)
                 self._lanes.ended(lane)
-        if not self._lanes.running:
+        if not (self._lanes.running or self._receiving):
             self._resting.set()
             self._rested.set()
             self._leave()

@@ -237,9 +237,8 @@ async def play() -> AsyncIterator[Play]:
     played.session._services = replace(played.services, known=Known(1 << 26, 60, 60, lambda: 0.0))
     yield played
     played.socket.lose()
-    while not played._reader.done():
+    while len(played.tasks):  # turns learn what they went on from
         await asyncio.sleep(0)
-    await played.rest()
     played.check_nothing_is_left()
 
 
@@ -283,3 +282,42 @@ async def test_a_create_that_is_read_behind_the_last_turn_of_a_socket_is_refused
     ends = [event["type"] for event in play.socket.events if event["type"] in ("response.completed", "error")]
     assert ends == ["response.completed", "error", "error"]
     assert created(play) == 1
+
+
+async def until(play: Play, task: asyncio.Future[None]) -> None:
+    """The upstream goes on until the task is done."""
+    while not task.done():
+        await play.move(Move("step", None, "say", 0, rest=True))
+
+
+def heard(play: Play) -> list[str]:
+    """Ends and errors, as they came."""
+    return [event["type"] for event in play.socket.events if event["type"] in ("response.completed", "error")]
+
+
+async def test_a_create_that_is_read_while_its_socket_is_drained_is_answered(play: Play, reads: Passes) -> None:
+    await begin_to_read(play, reads)
+    draining = asyncio.ensure_future(play.session.drain(0, 600))
+    await until(play, draining)
+    assert heard(play) == ["response.completed"]
+    assert play.socket.close_code == 1012
+
+
+async def test_the_end_of_another_turn_closes_no_socket_on_which_a_create_is_read(play: Play, reads: Passes) -> None:
+    await play.move(Move("create", "a", "say", 1, rest=True))
+    await begin_to_read(play, reads)
+    draining = asyncio.ensure_future(play.session.drain(0, 600))
+    await asyncio.sleep(0)
+    play.upstream.free()
+    while not heard(play):
+        await asyncio.sleep(0)
+    assert reads.done < 3000
+    await until(play, draining)
+    assert heard(play) == ["response.completed", "response.completed"]
+
+
+async def test_a_create_that_is_read_while_its_socket_is_shut_down_is_refused_first(play: Play, reads: Passes) -> None:
+    await begin_to_read(play, reads)
+    await play.session.shut_down()
+    assert heard(play) == ["error"]
+    assert created(play) == 0
