@@ -190,5 +190,10 @@ class LooplineError(Exception):
         self.status = row.status
         self.close = row.close
 
+    def bare(self) -> LooplineError:
+        """Itself without the frames it came through, for whoever keeps it: they hold what was worked on, and often it."""
+        self.__traceback__ = self.__cause__ = self.__context__ = None
+        return self
+
     def __repr__(self) -> str:
         return f"LooplineError({self.kind.value}, {self.message!r}, cause={self.cause!r})"

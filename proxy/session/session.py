@@ -364,17 +364,21 @@ class Session:
         """Start what may start; a loop, since many refusals may wait behind one another."""
         while (taken := self._lanes.take()) is not None:
             lane, request = taken[0], self._steers.joined(*taken)
+            if isinstance(request.what, LooplineError):
+                self._decline(lane, request, request.what)  # raised here it would hold itself, and its request
+                continue
             try:
-                if isinstance(request.what, LooplineError):
-                    raise request.what
                 self._start(lane, request.what, request)
             except LooplineError as error:
-                self.refuse(lane, request, error)
-                self._lanes.ended(lane)
+                self._decline(lane, request, error)
         if not (self._lanes.running or self._receiving):
             self._resting.set()
             self._rested.set()
             self._leave()
+
+    def _decline(self, lane: Lane, request: Request, error: LooplineError) -> None:
+        self.refuse(lane, request, error)
+        self._lanes.ended(lane)
 
     def _start(self, lane: Lane, create: Create, request: Request) -> None:
         grant = self._caller.grant

@@ -327,7 +327,7 @@ class Turn:
         if error.kind is Kind.UPSTREAM_NOT_FOUND:
             self._services.catalogs.doubt(self._services.endpoints[0], self._caller.tenant)
         error.message = self._services.endpoints[0].hide(error.message)
-        running.failure = error
+        running.failure = error.bare()
         record.error, record.cause = error.kind.value, error.cause or ""
         record.outcome = "failed" if self._begun else "refused"
         if error.kind.value.startswith("upstream"):

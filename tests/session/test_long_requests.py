@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+import gc
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -321,3 +322,39 @@ async def test_a_create_that_is_read_while_its_socket_is_shut_down_is_refused_fi
     await play.session.shut_down()
     assert heard(play) == ["error"]
     assert created(play) == 0
+
+
+# --- what a failure leaves ---
+
+
+@pytest.fixture
+def uncollected() -> Iterator[Callable[[], int]]:
+    """How many objects hold one another that nobody else holds, since it was asked last."""
+    gc.collect()
+    gc.disable()
+    yield gc.collect
+    gc.enable()
+
+
+WRONG = {"type": "message", "role": 7}
+
+
+@pytest.mark.parametrize("items", [[*history(3000), WRONG], [user("wish"), WRONG]], ids=["long", "short"])
+async def test_a_create_that_is_refused_is_let_go_without_a_collection(
+    play: Play, items: list[dict[str, Any]], uncollected: Callable[[], int]
+) -> None:
+    play.socket.put({"type": "response.create", "model": "m", "store": False, "input": items})
+    while not play.socket.events:
+        await asyncio.sleep(0)
+    assert uncollected() == 0
+
+
+@pytest.mark.parametrize("count", [3000, 30])
+async def test_a_turn_that_fails_is_let_go_without_a_collection(count: int, uncollected: Callable[[], int]) -> None:
+    server = Server("chat")
+    await server.run(history(3, start=100_000))
+    _ = uncollected()
+    recorder = await server.run([*history(count), {"type": "message", "role": "nobody", "content": 7}])
+    assert recorder.errors
+    del recorder
+    assert uncollected() == 0
