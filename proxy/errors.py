@@ -191,7 +191,7 @@ class LooplineError(Exception):
         self.close = row.close
 
     def bare(self) -> LooplineError:
-        """Itself without the frames it came through, for whoever keeps it: they hold what was worked on, and often it."""
+        """Itself without the frames that it came through: they hold what was worked on, and often whoever keeps it."""
         self.__traceback__ = self.__cause__ = self.__context__ = None
         return self
 
