@@ -9,7 +9,7 @@ A digest only finds. xxh3 is no cryptographic hash: whoever acts on a hit compar
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -35,9 +35,11 @@ READ = frozenset(
     }
 )
 # Members of an item that clients leave out or alter when they send it again.
-DROPPED: frozenset[str] = frozenset({"id", "status"})
+DROPPED: frozenset[str] = frozenset({"id", "parsed_arguments", "status"})
 # Members of a part of a content.
-DROPPED_OF_PARTS: frozenset[str] = frozenset({"annotations", "logprobs"})
+DROPPED_OF_PARTS: frozenset[str] = frozenset({"annotations", "logprobs", "parsed"})
+# Members that are JSON in a text: some clients read it, and write it anew.
+WRITTEN: frozenset[str] = frozenset({"arguments"})
 # A status of these means something: the call was cut off; the patch did not apply.
 TELLING: frozenset[str] = frozenset({"incomplete", "failed"})
 # Members that are a text or a list of parts.
@@ -56,20 +58,22 @@ def canonical(item: Item) -> bytes:
     """The canonical form: JSON with sorted members. Raises nothing: what cannot be read counts as it is.
 
     Dropped: `id` (but where it names the call that is answered) and a `status` that says nothing beyond "done";
-    `annotations` and `logprobs` of parts; members that are null or, in a content, empty lists; a `type` of message.
-    Made equal: a text and a list with that one text; texts of input and output; `1`, `1.0` and `1e0`; white space,
-    order and escapes of JSON; `local_shell_call_output`'s `id` and `call_id`.
+    `annotations` and `logprobs` of parts, and what a client has parsed itself; members that are null or, in a content,
+    empty lists; a `type` of message. Made equal: a text and a list with that one text; texts of input and output; `1`,
+    `1.0` and `1e0`; white space, order and escapes of JSON, that in `arguments` included; `local_shell_call_output`'s
+    `id` and `call_id`.
     """
     if item.kind not in READ:
         return _whole(item.raw)
     try:
         members = _MEMBERS.decode(item.raw)
-        made = {name: _said(value) if name in SAID else _value(value) for name, value in members.items()}
+        made = {name: _MADE.get(name, _value)(value) for name, value in members.items()}
     except (msgspec.DecodeError, RecursionError):
         return item.raw
     if not _is_any(made.get("status"), TELLING):
         made.pop("status", None)
     made.pop("id", None)
+    made.pop("parsed_arguments", None)
     if item.kind == "local_shell_call_output":
         made["call_id"] = item.call_id
     if item.unfinished is not (members.get("status") == "incomplete"):
@@ -111,6 +115,14 @@ def _part(part: Mapping[str, Any]) -> dict[str, Any]:
     return {**made, "type": "text"} if _is_any(made.get("type"), TEXTS) else made
 
 
+def _written(value: Any) -> Any:
+    """A text that is JSON, as what it says; one that is none, as it is."""
+    try:
+        return [_value(_DECODER.decode(value))] if isinstance(value, str) else _value(value)
+    except (msgspec.DecodeError, RecursionError):
+        return value
+
+
 def _is_any(value: Any, names: frozenset[str]) -> bool:
     return isinstance(value, str) and value in names
 
@@ -124,6 +136,9 @@ def _value(value: Any) -> Any:
     if isinstance(value, float) and value.is_integer() and abs(value) <= _EXACT:
         return int(value)
     return value
+
+
+_MADE: Mapping[str, Callable[[Any], Any]] = {**dict.fromkeys(SAID, _said), **dict.fromkeys(WRITTEN, _written)}
 
 
 def item_digest(item: Item) -> bytes:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from aiohttp import web
 
 from proxy.access.budget import Held
@@ -21,7 +19,7 @@ from proxy.session.services import Caller, NoHolder, Services
 from proxy.session.turn import Turn
 from proxy.telemetry.observer import TurnRecord
 from proxy.wire import ids
-from proxy.wire.client_events import Create, Limits, parse_create
+from proxy.wire.client_events import Create, Limits
 from proxy.wire.codec import decode_object
 
 _RESPONSE_MEMBER = b'"response":'
@@ -95,11 +93,9 @@ class ResponsesRoute:
 
     async def _parsed(self, body: bytes, caller: Caller) -> Create:
         limits = self._limits._replace(tools=caller.grant.bound("tools", self._limits.tools))
-        find = partial(self._services.terms.find, caller.tenant)
-        read = None if self._services.known is None else Receiving(self._services, caller)
-        members = decode_object(body, "The body")
-        create = parse_create(members, len(body), limits, find, may_wait=True, read_items=read)
-        return create if read is None else await read.rest(create)
+        receiving = Receiving(self._services, caller, len(body))
+        create = receiving.read(decode_object(body, "The body"), limits, may_wait=True)
+        return await receiving.rest(create) if receiving.is_long else create
 
     def _times(self, record: TurnRecord) -> dict[str, str]:
         return timing_headers(record, self._services.clock())

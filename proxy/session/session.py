@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 
 from msgspec.structs import replace
 
@@ -26,12 +26,9 @@ from proxy.session.steers import Steers
 from proxy.session.turn import Turn
 from proxy.telemetry.observer import SessionRecord, TurnRecord
 from proxy.wire import ids
-from proxy.wire.client_events import Create, ReadItems, parse_create, parse_message
+from proxy.wire.client_events import Create, parse_message
 from proxy.wire.codec import Raw, encode
 from proxy.wire.error_events import error_event
-from proxy.wire.items import Item
-from proxy.wire.portions import MANY_BYTES
-from proxy.wire.terms import Terms
 
 _RESTART = 1012  # the code after which clients connect again
 _TIMING_HEADER = "x-responsesapi-include-timing-metrics"
@@ -273,32 +270,21 @@ class Session:
         self._answered = True
 
     def _create(self, members: Mapping[str, Raw], size: int) -> Awaitable[None] | None:
-        name = read_name(members.get("stream_id"))
-        if self._services.known is None or size < MANY_BYTES:
-            read = None if self._services.known is None else self._read_items
-            self._enqueue(name, self._request(members, size, read))
-            return None
-        receiving = Receiving(self._services, self._caller)
-        return self._receive(name, self._request(members, size, receiving), receiving)
+        name, receiving = read_name(members.get("stream_id")), Receiving(self._services, self._caller, size)
+        request = self._request(members, size, receiving)
+        if receiving.is_long and isinstance(request.what, Create):
+            return self._receive(name, request, request.what, receiving)
+        self._enqueue(name, request)
+        return None
 
-    async def _receive(self, name: str | None, request: Request, receiving: Receiving) -> None:
+    async def _receive(self, name: str | None, request: Request, create: Create, receiving: Receiving) -> None:
         self._receiving = True
         self._resting.clear()
         try:
-            request = await self._received(request, receiving)
+            what = await receiving.rest_or_error(create)
         finally:
             self._receiving = False
-        self._enqueue(name, request)
-
-    async def _received(self, request: Request, receiving: Receiving) -> Request:
-        """Returned, never kept in a variable: an error that its own frame holds is there until a collection."""
-        if not isinstance(request.what, Create):
-            return request
-        try:
-            create = await receiving.rest(request.what)
-        except LooplineError as error:
-            return replace(request, what=error)
-        return replace(request, what=self._refusing or create, parsed_s=self._services.clock())
+        self._enqueue(name, replace(request, what=self._refusing or what, parsed_s=self._services.clock()))
 
     def _enqueue(self, name: str | None, request: Request) -> None:
         try:
@@ -309,23 +295,16 @@ class Session:
             self.reject(error, name)
         self._pump()
 
-    def _request(self, members: Mapping[str, Raw], size: int, read: ReadItems | None) -> Request:
+    def _request(self, members: Mapping[str, Raw], size: int, receiving: Receiving) -> Request:
         """What is wrong with a create is said in its turn: an error now would seem to end the one that runs."""
         received_s = self._received_s
         try:
             if self._refusing is not None:
                 raise self._refusing
-            create = parse_create(members, size, self._limits.request, self._find_terms, read_items=read)
+            create = receiving.read(members, self._limits.request)
             return Request(create, size, received_s, parsed_s=self._services.clock())
         except LooplineError as error:
-            return Request(error, size, received_s)
-
-    def _find_terms(self, members: Mapping[str, Raw], parse: Callable[[Mapping[str, Raw]], Terms]) -> Terms:
-        return self._services.terms.find(self._caller.tenant, members, parse)
-
-    def _read_items(self, parts: Sequence[Raw], *, stored: bool) -> tuple[Item, ...]:
-        assert self._services.known is not None
-        return self._services.known.items.read(self._caller.tenant, parts, stored=stored)
+            return Request(error.bare(), size, received_s)
 
     def _steer(self, members: Mapping[str, Raw], size: int) -> None:
         self._steers.take(members, size, self._refusing)

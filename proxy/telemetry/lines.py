@@ -58,6 +58,7 @@ class TurnLine(Line):
     tokens_cached: int
     tokens_out: int
     client_s: float | UnsetType
+    tools: bool | UnsetType
     parse_s: float
     queued_s: float
     chain_s: float
@@ -141,6 +142,7 @@ def turn_line(record: TurnRecord, timestamp: str, level: str) -> TurnLine:
         record.tokens_cached,
         record.tokens_out,
         UNSET if previous_end_s is None else ((received_s - previous_end_s) * 1e6 + 0.5) // 1 / 1e6,
+        record.answers_calls or UNSET,
         (parse * 1e6 + 0.5) // 1 / 1e6,
         (queue * 1e6 + 0.5) // 1 / 1e6,
         (chain * 1e6 + 0.5) // 1 / 1e6,

@@ -9,7 +9,6 @@ T = TypeVar("T")
 
 # A request of more items is read and translated in portions; one of fewer bytes cannot have so many that it matters.
 MANY = 200
-MANY_BYTES = 8 * 1024
 # One or two milliseconds of work: what an item costs beside its bytes is as much as 2 kB of them.
 PORTION_BYTES = 256 * 1024
 ITEM_BYTES = 2 * 1024

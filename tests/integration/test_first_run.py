@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
@@ -204,5 +205,6 @@ async def test_without_its_model_it_serves_the_simulated_upstream_and_says_so() 
 )
 def test_make_run_is_the_command_that_the_pages_say(variables: tuple[str, ...], flags: str, tmp_path: Path) -> None:
     command = ["make", "--dry-run", "--no-print-directory", "run", *variables, f"VENV={tmp_path}"]
-    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    own = {name: value for name, value in os.environ.items() if name not in ("ARGS", "MAKEFLAGS", "MAKEOVERRIDES")}
+    said = subprocess.run(command, cwd=ROOT, env=own, capture_output=True, text=True, check=True).stdout
     assert said.splitlines()[-1].rstrip() == f"{tmp_path}/bin/loopline serve {flags}"

@@ -53,6 +53,19 @@ def _noted(value: Any) -> Any:
     return [{**part, "annotations": [], "logprobs": []} for part in value] if isinstance(value, list) else value
 
 
+def _rewritten(members: Json) -> Json:
+    """Arguments read, and written anew without a space."""
+    try:
+        arguments = json.dumps(json.loads(members["arguments"]), separators=(",", ":"), ensure_ascii=False)
+    except (KeyError, ValueError, TypeError):
+        return members
+    return {**members, "arguments": arguments}
+
+
+def _parsed(value: Any) -> Any:
+    return [{**part, "parsed": {"a": 1}} for part in value] if isinstance(value, list) else value
+
+
 def _without_id(members: Json) -> Json:
     return {name: value for name, value in members.items() if name != "id"}
 
@@ -65,6 +78,10 @@ ALTERATIONS: dict[str, Callable[[Json], Json]] = {
     },
     "agents-js says that an output is completed": lambda members: {"status": "completed", **members},
     "openai-python dumps nulls": lambda members: {**members, "namespace": None, "phase": None},
+    "openai-python says what it has parsed": lambda members: _content(_parsed)(
+        {**members, "parsed_arguments": {"a": 1}}
+    ),
+    "vercel writes arguments anew": _rewritten,
     "openai-python gives ids of its own": lambda members: {**members, "id": "other"},
     "texts as one part": _content(_one_part),
     "answers as input": _content(_texts("input_text")),
@@ -129,6 +146,26 @@ def test_what_means_something_else_is_another_item(one: Json, other: Json) -> No
     assert not same(item(one), item(other))
 
 
+def _call(arguments: object) -> Item:
+    return item({"type": "function_call", "call_id": "1", "name": "f", "arguments": arguments})
+
+
+def test_arguments_count_by_what_they_say() -> None:
+    asked = _call('{"city": "Oslo", "days": [1, 2], "note": "\\u00e9"}')
+    assert same(asked, _call('{"note":"é","city":"Oslo","days":[1,2]}'))
+    for other in (
+        '{"city": "Oslo", "days": [2, 1], "note": "é"}',
+        '{"city":"Oslo"}',
+        '{"city"',
+        "",
+        None,
+        {"city": "Oslo"},
+    ):
+        assert not same(asked, _call(other))
+    assert not same(_call('"x"'), _call("x"))
+    assert not same(_call('{"a'), _call('{"a '))
+
+
 def test_numbers_count_by_their_value_and_opaque_items_whole() -> None:
     one, other = (parse_item(b'{"type":"unknown","id":"1","n":%b}' % number) for number in (b"1", b"1.0e0"))
     assert same(one, other)
@@ -177,6 +214,7 @@ def test_the_table_in_the_documents_is_the_code() -> None:
     for heading, names in (
         ("members of an item dropped", digest.DROPPED),
         ("members of a part dropped", digest.DROPPED_OF_PARTS),
+        ("members that are JSON in a text", digest.WRITTEN),
         ("statuses that count", digest.TELLING),
         ("a text or its one part", digest.SAID),
         ("types of a text", digest.TEXTS),
