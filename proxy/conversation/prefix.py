@@ -7,13 +7,12 @@ meant to name, and never the history: the client's own items are that.
 Reasoning does not count: many clients send an answer back without it.
 
 A turn costs what is new in it: a request that goes on from a known answer is found by that answer, and its places go on
-where those of its prefix end. Chains that grew by deltas are read when a whole history arrives and not before, so that
-clients that continue by id pay nothing for it.
+where those of its prefix end. Chains that grew by deltas are known by their last answer once their socket is gone, and
+read when a history goes on from it: clients that continue by id pay nothing for it.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 from weakref import ReferenceType, ref
@@ -26,13 +25,8 @@ from proxy.conversation.digest import item_digest, rolled, same
 from proxy.wire.items import Item
 from proxy.wire.portions import ITEM_BYTES, portions
 
-# Of one tenant's sockets that are gone, not read yet.
-_UNREAD_CHAINS = 64
-_UNREAD_BYTES = 500  # what it costs to know that one of them, or its tenant, has left something
-# Items that one request may cause to be read of them: some 50 ms, once. A long one counts as several.
-_READ_ITEMS, _ITEM_VALUES = 5_000, 50
-# JSON values that a request may cause to be read otherwise, and to be read again to be compared: 0.1 to 0.3 s each.
-_READ_VALUES = 1 << 18
+# JSON values that a request may cause to be read, and to be read again to be compared: 0.1 to 0.3 s each.
+_READ_VALUES, _ITEM_VALUES = 1 << 18, 50
 _VALUE_BYTES = 100  # of a portion, what reading one costs as much as
 # The last prefixes of what is new have a place each, of those before one in so many.
 _DENSE, _SPARSE = 256, 16
@@ -49,7 +43,8 @@ class KnownChain:
     """A conversation as far as it is known: its items that count, and which response had ended after how many of them,
     in order.
 
-    Its last items from the `sent`th on are an answer; its client has sent the others. `digest` is of all of them.
+    Its last items from the `sent`th on are an answer; its client has sent the others. `digest` is of all of them, empty
+    as long as they are not read.
     """
 
     __slots__ = ("__weakref__", "digest", "ends", "items", "key", "sent", "size", "stored")
@@ -111,19 +106,17 @@ class PrefixIndex:
     ) -> None:
         self._clock = clock
         self._digest = digest
-        self._unread: OrderedDict[str, list[_Response]] = OrderedDict()  # of what was left, by tenant, oldest first
         self.left: Bounded[_Response, KnownChain] = Bounded(pool, unstored_ttl_s)
         self.digests: Bounded[_Digested, bytes] = Bounded(pool, stored_ttl_s)
         self.places: Bounded[_Digested, ReferenceType[KnownChain]] = Bounded(pool, stored_ttl_s)
         self.answers: Bounded[_Digested, ReferenceType[KnownChain]] = Bounded(pool, stored_ttl_s)
         self.unstored: Bounded[_Response, KnownChain] = Bounded(pool, unstored_ttl_s)
         self.stored: Bounded[_Response, KnownChain] = Bounded(pool, stored_ttl_s)
-        self.read = 0  # items of chains that were left and are read by now
         self.values = 0  # JSON values of items that were read
 
     def leave(self, node: Node) -> None:
-        """The socket that held this chain is gone: its client may come back with all of it. Reads no item."""
-        now, tenant = self._clock(), node.tenant
+        """The socket that held this chain is gone: its client may come back with all of it. Reads its last item."""
+        now = self._clock()
         self.expire(now)
         chain = KnownChain(node, stored=node.stored, ends={})
         items: list[Item] = []
@@ -133,25 +126,21 @@ class PrefixIndex:
             items += counted(each.items)
             sent = len(items)
             items += counted(each.output)
-            if items:  # else it is a warm-up that said nothing
-                chain.ends[len(items)] = each.id
-        if not items:
-            return
+            chain.ends[len(items)] = each.id
+        if sent == len(items):
+            return  # nothing was answered that could be gone on from
+        chain.ends.pop(0, None)  # of a warm-up that said nothing
         chain.grow(node, tuple(items), sent, sum([each.bare_bytes for each in nodes]))
-        self.left.put(chain.key, chain, chain.size + _UNREAD_BYTES, now)
-        unread = [*filter(self.left.peek, self._unread.pop(tenant, ())), chain.key]
-        if len(unread) > _UNREAD_CHAINS:
-            self.left.drop(unread.pop(0))
-        self._unread[tenant] = unread
-        while self._unread and self.left.peek(next(iter(self._unread.values()))[-1]) is None:
-            self._unread.popitem(last=False)  # nothing is left of what this tenant has left
+        self.left.put(chain.key, chain, chain.size, now)
+        self._answer(chain, self._digests(node.tenant, items[-1:], now), now)
 
     def reading(self, tenant: str, items: tuple[Item, ...]) -> Iterator[None]:
         """Read what `find` would have to read of very many items that count, a portion after each step.
 
         It ends early where they hold more values than items do.
         """
-        if self._continued(tenant, items, self._clock()) is None:
+        chain, _ = self._answered(tenant, items, self._digests(tenant, items[-_NEW_ITEMS:], self._clock()))
+        if chain is None or not chain.digest:
             room = max(_READ_VALUES, _ITEM_VALUES * len(items))
             for some in portions(items, _weight):
                 yield
@@ -165,8 +154,6 @@ class PrefixIndex:
         """The longest known prefix of these items, which all count."""
         now = self._clock()
         self.expire(now)
-        if tenant in self._unread:
-            self._read_left(tenant, now)
         prefix = self._continued(tenant, items, now)
         if prefix is not None:
             self.places.one((tenant, prefix.digests[0]), now)
@@ -192,22 +179,33 @@ class PrefixIndex:
         chain.grow(node, asked + answer, len(asked), node.bare_bytes)
         said = self._digests(node.tenant, answer, now)
         digests = [*prefix.digests, *rolled(said, prefix.digests[-1])]
-        self._place(chain, digests, said[-1:], now)
-        self._keep(chain, now)
+        self._place(chain, digests, now)
+        self._answer(chain, said[-1:], now)
 
     def _continued(self, tenant: str, items: tuple[Item, ...], now: float) -> Prefix | None:
         """The chain whose last answer is among the newest items, with all that was before it."""
         newest = self._digests(tenant, items[-_NEW_ITEMS:], now)
+        chain, new = self._answered(tenant, items, newest)
+        if chain is None:
+            return None
+        if not chain.digest:
+            self.left.drop(chain.key)
+            self._place(chain, list(rolled(self._digests(tenant, chain.items, now))), now)
+        digests = [chain.digest, *rolled(newest[len(newest) - new :], chain.digest)]
+        if any(self._at(tenant, each) for each in digests[1:]):
+            return None  # more is known
+        return Prefix(chain, len(items) - new, digests)
+
+    def _answered(self, tenant: str, items: tuple[Item, ...], newest: Sequence[bytes]) -> tuple[KnownChain | None, int]:
+        """The same, and how many items are new after it; `newest` are the digests of the last items."""
         for new, digest in enumerate(reversed(newest)):
             there = self.answers.peek((tenant, digest))
             chain = None if there is None else there()
             length = len(items) - new
             if chain is not None and len(chain.items) == length:
-                if _shared(chain.items, chain.sent, items) < length:
-                    return None  # comparing may cost much
-                digests = [chain.digest, *rolled(newest[len(newest) - new :], chain.digest)]
-                return None if any(self._at(tenant, each) for each in digests[1:]) else Prefix(chain, length, digests)
-        return None
+                is_same = _shared(chain.items, chain.sent, items) == length
+                return chain if is_same else None, new  # to compare more than one may cost much
+        return None, 0
 
     def _longest(self, tenant: str, items: tuple[Item, ...], now: float) -> Prefix:
         """The same for any prefix: one pass over all digests, then from the longest down."""
@@ -227,23 +225,8 @@ class PrefixIndex:
         there = self.places.peek((tenant, digest))
         return None if there is None else there()
 
-    def _read_left(self, tenant: str, now: float) -> None:
-        """Find places for the chains of sockets that are gone, newest first."""
-        room = _READ_ITEMS
-        for key in reversed(self._unread.pop(tenant)):
-            chain = self.left.peek(key)
-            self.left.drop(key)
-            cost = 0 if chain is None else sum([1 + _values(item) // _ITEM_VALUES for item in chain.items])
-            if chain is None or cost > room:
-                continue
-            room -= cost
-            self.read += len(chain.items)
-            digests = self._digests(tenant, chain.items, now)
-            self._place(chain, list(rolled(digests)), digests[-1:] if chain.sent < len(chain.items) else (), now)
-            self._keep(chain, now)
-
-    def _place(self, chain: KnownChain, digests: Sequence[bytes], answer: Sequence[bytes], now: float) -> None:
-        """`digests` are those of the chain's last prefixes; `answer` that of its last item, where a model said it.
+    def _place(self, chain: KnownChain, digests: Sequence[bytes], now: float) -> None:
+        """Keep a chain that is read; `digests` are those of its last prefixes.
 
         A prefix that another chain has, too, stays with that; all of this chain is found by itself. Of very many only
         some have a place: whoever finds one before its own compares on from there.
@@ -253,11 +236,12 @@ class PrefixIndex:
         for digest in (*digests[:-_DENSE:_SPARSE], *digests[-_DENSE:]):
             if digest is chain.digest or self._at(tenant, digest) is None:
                 self.places.put((tenant, digest), there, 0, now)
-        for digest in answer:
-            self.answers.put((tenant, digest), there, 0, now)
-
-    def _keep(self, chain: KnownChain, now: float) -> None:
         self._kept(chain).put(chain.key, chain, chain.size, now)
+
+    def _answer(self, chain: KnownChain, last: Sequence[bytes], now: float) -> None:
+        """`last` is the digest of its last item, where a model said it."""
+        for digest in last:
+            self.answers.put((chain.key[0], digest), ref(chain), 0, now)
 
     def _digests(self, tenant: str, items: Sequence[Item], now: float) -> list[bytes]:
         """Of each item's canonical form, known by what it is made from: its bytes, and whether a cut call was answered.

@@ -87,6 +87,18 @@ def said(index: PrefixIndex, items: list[Item], word: str, *, stored: bool = Fal
     return [*items, resent(word)]
 
 
+def begun(index: PrefixIndex, turns: int) -> None:
+    """The same conversation as `whole` has, sent whole each time."""
+    items: list[Item] = []
+    for number in range(turns):
+        node = link(
+            None, tenant="t", response=f"r{number}", items=(*items, user(f"q{number}")), output=(answer(f"a{number}"),),
+            open_calls=NONE, stored=False,
+        )  # fmt: skip
+        index.add(index.find("t", node.items), node)
+        items = whole(number + 1)
+
+
 # --- found ---
 
 
@@ -104,7 +116,7 @@ def test_a_client_that_comes_back_with_everything_finds_its_conversation(index: 
 
 
 def test_a_prefix_may_end_anywhere(index: PrefixIndex) -> None:
-    left(index, 5)
+    begun(index, 5)
     assert found(index, [*whole(2), user("otherwise")]) == ("r1", 4)
     assert found(index, [*whole(2), user("q2"), user("otherwise")]) == ("r1", 5)
     assert found(index, [user("otherwise"), *whole(5)]) == (None, 0)
@@ -162,7 +174,7 @@ def test_another_tenant_finds_nothing(index: PrefixIndex) -> None:
 
 def test_digests_find_and_the_items_decide(clock: Clock) -> None:
     index = PrefixIndex(AgedPool(1 << 24), 300.0, 3600.0, clock, digest=lambda _: b"the same for all")
-    left(index, 3)
+    begun(index, 3)
     assert found(index, [user("something"), user("else")]) == (None, 0)
     assert found(index, [*whole(1), user("else"), user("entirely")]) == ("r0", 2)
 
@@ -204,14 +216,12 @@ WORDS = st.sampled_from([user("a"), user("b"), resent("x"), resent("y"), THOUGHT
 ANSWERS = st.lists(st.sampled_from([answer("x"), answer("y"), THOUGHT]), max_size=2)
 
 
-@given(st.lists(st.tuples(st.lists(WORDS, min_size=1, max_size=6), ANSWERS, st.booleans(), st.booleans()), max_size=12))
-def test_the_longest_known_prefix_is_found_whatever_was_said(
-    turns: list[tuple[list[Item], list[Item], bool, bool]],
-) -> None:
+@given(st.lists(st.tuples(st.lists(WORDS, min_size=1, max_size=6), ANSWERS, st.booleans()), max_size=12))
+def test_the_longest_known_prefix_is_found_whatever_was_said(turns: list[tuple[list[Item], list[Item], bool]]) -> None:
     index = PrefixIndex(AgedPool(1 << 24), 300.0, 3600.0, Clock())
     told: list[tuple[list[bytes], str]] = []
     before: list[Item] = []
-    for number, (new, output, goes_on, is_left) in enumerate(turns):
+    for number, (new, output, goes_on) in enumerate(turns):
         items = tuple([*before, *new] if goes_on else new)
         means = [canonical(item) for item in counted(items)]
         known = max((common(means, other) for other, _ in told), default=0)
@@ -223,12 +233,9 @@ def test_the_longest_known_prefix_is_found_whatever_was_said(
         node = link(
             None, tenant="t", response=f"r{number}", items=items, output=tuple(output), open_calls=NONE, stored=False
         )  # fmt: skip
-        if is_left:
-            index.leave(node)
-        else:
-            index.add(prefix, node)
+        index.add(prefix, node)
         before = [*items, *output]
-        if means or (is_left and counted(before)):  # else nothing was asked that counts
+        if means:  # else nothing was asked that counts
             told.append(([canonical(item) for item in counted(before)], node.id))
 
 
@@ -274,24 +281,27 @@ def test_a_conversation_is_held_once_however_many_turns_it_has(index: PrefixInde
     assert index.unstored.used_bytes() < sum(len(item.raw) + 200 for item in items) + 2000
 
 
-def test_nothing_is_read_until_a_whole_history_arrives_and_then_once(index: PrefixIndex) -> None:
-    left(index, 100)
-    assert index.read == 0
-    for _ in range(3):
-        found(index, whole(3))
-    assert index.read == 200
+def test_what_a_socket_has_left_is_read_when_a_history_goes_on_from_it_and_once(clock: Clock) -> None:
+    digested: list[Item] = []
 
+    def count(item: Item) -> bytes:
+        digested.append(item)
+        return item_digest(item)
 
-def test_what_one_tenant_left_is_bounded_and_the_newest_is_read(index: PrefixIndex) -> None:
-    for number in range(100):
-        node = link(
-            None, tenant="t", response=f"r{number}", items=tuple(user(f"{number} {part}") for part in range(100)),
-            output=(), open_calls=NONE, stored=False,
-        )  # fmt: skip
-        index.leave(node)
-    assert found(index, [user(f"99 {part}") for part in range(100)]) == ("r99", 100)
-    assert index.read <= 5_000
-    assert found(index, [user(f"0 {part}") for part in range(100)]) == (None, 0)
+    index = PrefixIndex(AgedPool(1 << 24), 300.0, 3600.0, clock, digest=count)
+    for tenant in ("t", "other"):
+        left(index, 100, tenant)
+    assert len(digested) == 2  # the last answers
+    found(index, [user("another"), resent("history"), user("that is no longer")])
+    assert len(digested) == 5
+    assert len(index.left) == 2
+    assert found(index, [*whole(100), user("next")]) == ("r99", 200)
+    read = len(digested)
+    assert read > 200
+    assert len(index.left) == 1
+    assert found(index, [*whole(100), user("next")]) == ("r99", 200)
+    assert found(index, [*whole(60), user("elsewhere")])[0] == "r59"
+    assert len(digested) <= read + 100  # the answers in the words of their client
 
 
 def test_who_has_left_takes_no_room_beside_what_was_left(clock: Clock) -> None:
@@ -356,9 +366,10 @@ def test_what_is_made_to_be_slow_is_not_read(clock: Clock) -> None:
     assert found(index, [*items, user("next")]) == ("a", 5)
     rewritten = [replace(item, raw=item.raw.replace(b'"all":', b'"all": ')) for item in slow]
     assert found(index, [user("q"), *rewritten, resent("a")]) == (None, 1)
-    index.leave(link(None, tenant="t", response="r", items=(slow[0],), output=(), open_calls=NONE, stored=False))
-    found(index, [user("q")])
-    assert index.read == 0
+    index.leave(
+        link(None, tenant="t", response="r", items=(user("q"),), output=(slow[0],), open_calls=NONE, stored=False)
+    )
+    assert not set(slow) & set(digested)
 
 
 def test_a_conversation_that_outgrows_its_room_is_let_go(clock: Clock) -> None:
