@@ -1,18 +1,24 @@
 """What a socket keeps while it says nothing, in bytes that Python and uvloop have allocated for it.
 
-What that is in resident memory is measured in a process of its own: `loopline bench --scenes idle`.
+Counted in a process of its own, in which nothing else allocates. What it is in resident memory says `loopline bench
+--scenes idle`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import socket
+import subprocess
+import sys
 import tracemalloc
 import zlib
 from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
 
-import uvloop
+import pytest
 from aiohttp import web
 
 from proxy.app import Loopline
@@ -20,6 +26,7 @@ from proxy.server.connection import Connection
 from tests.house import settings_for
 from tests.raw_socket import PING, TEXT, frame, upgrade
 
+ROOT = Path(__file__).parents[2]
 SOCKETS = 100
 # Half of the 20 kB that a quiet socket may take; it takes 8, of which its headers are one.
 QUIET_BYTES = 10_000
@@ -29,7 +36,7 @@ SILENT = b'{"type":"response.processed"}'  # a message that is read and not answ
 AGENT = {f"X-Agent-{number}": f"what agent says, {number}" for number in range(10)}
 
 Measure = Callable[[], float]
-Scene = Callable[[list[socket.socket], Measure], Awaitable[None]]
+Scene = Callable[[list[socket.socket], Measure], Awaitable[Any]]
 
 
 def deflated(message: bytes) -> bytes:
@@ -51,12 +58,8 @@ async def say(clients: list[socket.socket], message: bytes) -> None:
         await heard(client, b"taken")
 
 
-def play(scene: Scene) -> None:
+async def play(scene: Scene) -> Any:
     """`scene` gets sockets that are open, and how many bytes each of them holds now."""
-    uvloop.run(_play(scene))
-
-
-async def _play(scene: Scene) -> None:
     settings = settings_for("http://127.0.0.1:9/v1", "chat", {"server.ping_interval_s": 600})
     loop = asyncio.get_running_loop()
     clients = [socket.socket() for _ in range(2 * SOCKETS)]
@@ -82,42 +85,60 @@ async def _play(scene: Scene) -> None:
             tracemalloc.start()
             before = tracemalloc.get_traced_memory()[0]
             await open_all(clients[:SOCKETS])
-            await scene(clients[:SOCKETS], each)
+            return await scene(clients[:SOCKETS], each)
         finally:
             tracemalloc.stop()
             for client in clients:
                 client.close()
 
 
-def test_a_quiet_socket_is_small_before_its_first_message_and_after_it() -> None:
-    async def scene(clients: list[socket.socket], each: Measure) -> None:
-        quiet = each()
-        assert quiet < QUIET_BYTES
-        await say(clients, frame(TEXT, SILENT))
-        assert each() < quiet + 500
-
-    play(scene)
+async def quiet(clients: list[socket.socket], each: Measure) -> list[float]:
+    """Before the first message, and after it."""
+    before = each()
+    await say(clients, frame(TEXT, SILENT))
+    return [before, each()]
 
 
-def test_after_a_compressed_message_a_socket_keeps_the_window_that_the_next_may_refer_to() -> None:
-    async def scene(clients: list[socket.socket], each: Measure) -> None:
-        await say(clients, frame(TEXT, deflated(SILENT), rsv=4))
-        assert each() < QUIET_BYTES + INFLATED_BYTES
-
-    play(scene)
+async def compressed(clients: list[socket.socket], each: Measure) -> float:
+    await say(clients, frame(TEXT, deflated(SILENT), rsv=4))
+    return each()
 
 
-def test_of_the_upgrade_that_brought_a_socket_nothing_is_kept() -> None:
+async def upgraded(clients: list[socket.socket], _: Measure) -> list[str]:
+    """What is left of the upgrade."""
+    await say(clients, frame(TEXT, SILENT))  # so the last of their handlers has ended
+    kinds = (Connection, web.Request, web.WebSocketResponse)
+    return [type(thing).__name__ for thing in gc.get_objects() if issubclass(type(thing), kinds)]
+
+
+_PROGRAM = """
+import gc, json, uvloop
+from tests.integration import test_idle_sockets as scenes
+gc.disable()
+seen = {scene.__name__: uvloop.run(scenes.play(scene)) for scene in (scenes.quiet, scenes.compressed, scenes.upgraded)}
+print(json.dumps(seen))
+"""
+
+
+@pytest.fixture(scope="module")
+def seen() -> dict[str, Any]:
+    """What each scene sees, in a process in which no collector runs by itself."""
+    command = [sys.executable, "-c", _PROGRAM]
+    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    found: dict[str, Any] = json.loads(said.splitlines()[-1])
+    return found
+
+
+def test_a_quiet_socket_is_small_before_its_first_message_and_after_it(seen: dict[str, Any]) -> None:
+    before, after = seen["quiet"]
+    assert before < QUIET_BYTES
+    assert after < before + 500
+
+
+def test_after_a_compressed_message_a_socket_keeps_the_window_that_the_next_may_refer_to(seen: dict[str, Any]) -> None:
+    assert seen["compressed"] < QUIET_BYTES + INFLATED_BYTES
+
+
+def test_of_the_upgrade_that_brought_a_socket_nothing_is_kept(seen: dict[str, Any]) -> None:
     """Nor does it wait for the collector, which would find it among thousands."""
-
-    async def scene(clients: list[socket.socket], each: Measure) -> None:
-        await say(clients, frame(TEXT, SILENT))  # so the last of their handlers has ended
-        kinds = (Connection, web.Request, web.WebSocketResponse)
-        kept = [type(thing).__name__ for thing in gc.get_objects() if issubclass(type(thing), kinds)]
-        assert kept == []
-
-    gc.disable()
-    try:
-        play(scene)
-    finally:
-        gc.enable()
+    assert seen["upgraded"] == []
