@@ -236,6 +236,7 @@ BOUNDS = {"limits.frame_bytes": 4 * MIB, "limits.frame_hard_bytes": 8 * MIB}
 
 
 @pytest.mark.parametrize("mebibytes", [9, 256])
+@pytest.mark.slow
 async def test_a_bomb_is_told_of_and_closed_with_1009_and_was_never_whole(mebibytes: int) -> None:
     bomb = zeros(mebibytes)
     assert len(bomb) < mebibytes * KIB * 1.1

@@ -93,6 +93,7 @@ def held_bytes(house: House) -> int:
     return max(sizes)
 
 
+@pytest.mark.slow
 async def test_it_stops_its_upstream_and_no_other_client_and_later_gets_everything() -> None:
     async with flooded() as (house, flood), lazy(house) as slow:
         await slow.create([user("flood")])
@@ -143,6 +144,7 @@ async def test_it_cannot_say_goodbye_and_leave_everything_here(monkeypatch: pyte
         assert house.watcher.sessions[-1].close_code == 1000
 
 
+@pytest.mark.slow
 async def test_it_does_not_hold_up_a_server_that_stops_nor_keep_its_door_open(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("proxy.server.client_socket._CLOSE_TIMEOUT_S", 0.5)
     async with flooded() as (house, flood), lazy(house) as slow, house.connect() as other:

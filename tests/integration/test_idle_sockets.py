@@ -129,16 +129,19 @@ def seen() -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_a_quiet_socket_is_small_before_its_first_message_and_after_it(seen: dict[str, Any]) -> None:
     before, after = seen["quiet"]
     assert before < QUIET_BYTES
     assert after < before + 500
 
 
+@pytest.mark.slow
 def test_after_a_compressed_message_a_socket_keeps_the_window_that_the_next_may_refer_to(seen: dict[str, Any]) -> None:
     assert seen["compressed"] < QUIET_BYTES + INFLATED_BYTES
 
 
+@pytest.mark.slow
 def test_of_the_upgrade_that_brought_a_socket_nothing_is_kept(seen: dict[str, Any]) -> None:
     """Nor does it wait for the collector, which would find it among thousands."""
     assert seen["upgraded"] == []

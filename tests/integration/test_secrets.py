@@ -208,6 +208,7 @@ def found(text: str, secrets: dict[str, str]) -> list[str]:
     return sorted(name for name, secret in secrets.items() if secret in text)
 
 
+@pytest.mark.slow
 async def test_no_secret_is_in_anything_that_a_run_produces(tmp_path: Path) -> None:
     ring = KeyRing(tmp_path / "keys.jsonl")
     token = ring.make("alice")

@@ -373,6 +373,7 @@ async def test_readiness_tells_of_upstreams_and_fails_for_them_only_when_asked(u
             assert await response.json() == {"status": "ready"}
 
 
+@pytest.mark.slow
 async def test_thousands_of_names_over_sockets_make_no_series() -> None:
     options = Options(any_model=False)
     async with open_house("chat", {"models.default": ""}, options) as house:

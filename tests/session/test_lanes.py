@@ -248,6 +248,7 @@ async def test_a_lane_with_a_long_queue_takes_its_share_and_no_more() -> None:
 
 
 @pytest.mark.parametrize("dialect", ["chat"])
+@pytest.mark.slow
 async def test_a_socket_full_of_streams_leaves_room_for_another(dialect: str) -> None:
     async with open_house(dialect) as house:
         async with open_lanes(house, thorough=False) as busy, open_lanes(house) as quick:
