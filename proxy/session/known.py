@@ -6,7 +6,6 @@ Two pools of bytes hold it, so that conversations that are over leave room for t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import NamedTuple
 
 from proxy.caching import AgedPool, Bounded
@@ -15,7 +14,7 @@ from proxy.conversation.known import KnownItems
 from proxy.conversation.prefix import PrefixIndex, counted
 from proxy.telemetry.caches import Cache
 from proxy.translate.fragments import FragmentMemo, Fragments
-from proxy.wire.client_events import Create, ReadItems
+from proxy.wire.client_events import Create
 from proxy.wire.items import CALLS, Item
 from proxy.wire.portions import MANY
 
@@ -43,10 +42,6 @@ class Known:
         self.items = KnownItems(said, unstored_ttl_s, stored_ttl_s, clock)
         self._prefixes = PrefixIndex(conversations, unstored_ttl_s, stored_ttl_s, clock)
         self._ends: Bounded[tuple[str, str], Previous] = Bounded(conversations, stored_ttl_s)
-
-    def reader(self, tenant: str) -> ReadItems:
-        """How a tenant's whole histories are read."""
-        return partial(self.items.read, tenant)
 
     def translations(self, tenant: str, create: Create) -> Fragments | None:
         """What there is for a create; None where it is no whole history."""

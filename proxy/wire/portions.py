@@ -7,7 +7,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-# A request of more items is read and translated in portions; one of fewer bytes cannot have so many that it matters.
+# A request of more items is read and translated in portions.
 MANY = 200
 # One or two milliseconds of work: what an item costs beside its bytes is as much as 2 kB of them.
 PORTION_BYTES = 256 * 1024

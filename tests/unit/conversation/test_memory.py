@@ -212,7 +212,7 @@ def test_memory_stays_flat_over_ten_thousand_turns() -> None:
         if turn % 10 == 0:
             made = create(input=[{"role": "user", "content": f"{turn % 50} {n}"} for n in range(20)])
             parts = [Raw(item.raw) for item in made.items]
-            items = known.reader(tip.tenant)(parts, stored=bool(turn % 20))
+            items = known.items.read(tip.tenant, parts, stored=bool(turn % 20))
             whole = replace(node(None, f"h{turn}", tenant=tip.tenant), items=items, stored=bool(turn % 20))
             known.previous(whole)
             known.ended(whole, clock)
@@ -230,5 +230,5 @@ def test_memory_stays_flat_over_ten_thousand_turns() -> None:
     clock += 1000.0
     now(store.get("t", "none", clock))
     for tenant in ("t0", "t1"):
-        known.reader(tenant)([], stored=True)
+        known.items.read(tenant, [], stored=True)
     assert store.used_bytes() == 0

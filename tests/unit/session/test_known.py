@@ -56,7 +56,7 @@ def test_translations_of_what_is_asked_now_stay_however_many_items_were_read_bef
     for number in range(100):
         clock.now += 1.0
         made = create(input=[{"role": "user", "content": f"{number} {item}"} for item in range(20)])
-        items = known.reader("t")([Raw(item.raw) for item in made.items], stored=True)
+        items = known.items.read("t", [Raw(item.raw) for item in made.items], stored=True)
         for _ in range(2):
             fragments = known.translations("t", made)
             assert fragments is not None
